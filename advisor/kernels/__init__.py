@@ -1,0 +1,1 @@
+"""Kernels (DNF), their variants (ONF), and the frame that builds, checks and times them."""

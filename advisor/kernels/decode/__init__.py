@@ -1,0 +1,1 @@
+"""Decode attention: one query against a KV cache of n rows."""

@@ -1,0 +1,35 @@
+"""The seam between deciding and running: one method. Real workers stand behind it, and a fake one in tests."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Protocol
+
+from advisor.records import Choice, Measurement, Problem
+
+
+class Ask(NamedTuple):
+    """How much to measure.
+
+    Attributes:
+        samples: how many samples to return.
+        limit_s: wall-clock limit of the whole measurement; past it the worker is killed and the status is timeout.
+        sample_s: least duration of one sample; a sample is as many calls as fill it, at least one.
+        give_up_ns: stop after one sample when it is over this (None: never), so that hopeless choices cost one call.
+    """
+
+    samples: int
+    limit_s: float
+    sample_s: float = 0.001
+    give_up_ns: float | None = None
+
+
+class Executor(Protocol):
+    """Runs choices. Failures are Measurements with a status, never exceptions; the caller owns the executor."""
+
+    def measure(self, problem: Problem, choice: Choice, ask: Ask) -> Measurement:
+        """Build if needed, verify against the DNF if this worker has not yet, pin, warm up, sample."""
+        ...
+
+    def close(self) -> None:
+        """End all workers. Idempotent."""
+        ...

@@ -1,0 +1,1 @@
+"""From a machine and a kernel to measurements: space, search, race, log."""

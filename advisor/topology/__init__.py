@@ -1,0 +1,1 @@
+"""The machine as an array: its algebra, its probe, its limits."""
