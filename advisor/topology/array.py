@@ -169,9 +169,15 @@ def _stack(axes: tuple[str, ...], tree: list[object]) -> CpuArray:
     return CpuArray(axes, tuple(shape), tuple(cpus))
 
 
+def _places(groups: Sequence[Iterable[int]]) -> dict[int, int]:
+    """CPU id -> number of its group."""
+    return {cpu: i for i, group in enumerate(groups) for cpu in group}
+
+
 def _contains(outer: Sequence[frozenset[int]], inner: Sequence[frozenset[int]]) -> bool:
-    """Whether every group of `inner` lies in one group of `outer`."""
-    return all(any(group <= big for big in outer) for group in inner)
+    """Whether every group of `inner` lies in one group of `outer`. Both partition the same CPUs."""
+    place = _places(outer)
+    return all(len({place[cpu] for cpu in group}) == 1 for group in inner)
 
 
 def _is_partition(groups: Sequence[frozenset[int]], cpus: frozenset[int]) -> bool:
@@ -215,18 +221,31 @@ def build(groupings: Mapping[str, Sequence[Sequence[int]]], cpus: Iterable[int])
         known["core"] = [[cpu] for cpu in online]
     names = chain(known, online)
     thread_order = {cpu: (i, cpu) for group in known["core"] for i, cpu in enumerate(group)}
-    tree = _nest(online, [known[name] for name in names], thread_order)
+    tree = _nest(online, [_places(known[name]) for name in names], thread_order)
     return _stack((*names, "smt"), tree)
 
 
+def flat(cpus: Iterable[int]) -> CpuArray:
+    """The array of a machine whose kernel tells no grouping: one axis, `cpu`, which says nothing of what is near what."""
+    ids = tuple(sorted(set(cpus)))
+    return CpuArray(("cpu",), (len(ids),), ids)
+
+
+def is_flat(array: CpuArray) -> bool:
+    """Whether nothing is known of the threads but their ids; then placements could only guess."""
+    return array.axes == ("cpu",)
+
+
 def _nest(
-    cpus: Sequence[int], levels: Sequence[Sequence[Sequence[int]]], thread_order: Mapping[int, tuple[int, int]]
+    cpus: Sequence[int], levels: Sequence[Mapping[int, int]], thread_order: Mapping[int, tuple[int, int]]
 ) -> list[object]:
+    """Nested lists of the ids, one depth a level; groups in the order of their lowest id, as `cpus` ascends."""
     if not levels:
-        return [cpu for _, cpu in sorted((thread_order[cpu], cpu) for cpu in cpus)]
-    inside = set(cpus)
-    groups = [[cpu for cpu in group if cpu in inside] for group in levels[0]]
-    return [_nest(g, levels[1:], thread_order) for g in sorted((g for g in groups if g), key=min)]
+        return [*sorted(cpus, key=lambda cpu: thread_order[cpu])]
+    members: dict[int, list[int]] = {}
+    for cpu in cpus:
+        members.setdefault(levels[0][cpu], []).append(cpu)
+    return [_nest(group, levels[1:], thread_order) for group in members.values()]
 
 
 def part(array: CpuArray, index: int, of: int) -> CpuArray:
@@ -235,7 +254,7 @@ def part(array: CpuArray, index: int, of: int) -> CpuArray:
     Raises:
         PlacementError: index is not in 0 .. of-1, or there are fewer cores than parts.
     """
-    step = array.shape[-1] if array.shape else 1
+    step = array.shape[-1] if array.shape and not is_flat(array) else 1
     rows = [array.cpus[i : i + step] for i in range(0, len(array.cpus), step)]
     cores = [row for row in rows if any(cpu != ABSENT for cpu in row)]
     if not 0 <= index < of:

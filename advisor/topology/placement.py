@@ -13,7 +13,7 @@ expressions, never CPU ids. Standard library only: the hot path imports this mod
 from __future__ import annotations
 
 from advisor.errors import PlacementError
-from advisor.topology.array import CpuArray, live, ravel, take, transpose
+from advisor.topology.array import CpuArray, is_flat, live, ravel, take, transpose
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -104,8 +104,11 @@ def candidates(array: CpuArray) -> tuple[str, ...]:
     """Expressions worth measuring on this (live) array, simplest first: each is another order of its threads.
 
     Cores first and then SMT siblings, filling one group after another (compact); the same dealing threads out round
-    robin over each outer axis with several positions (spread); siblings side by side where there are any.
+    robin over each outer axis with several positions (spread); siblings side by side where there are any. Only `none`
+    where nothing is known of what is near what.
     """
+    if is_flat(array):
+        return (UNPINNED,)
     if len(array.axes) < 2:
         return ("",)
     outer = array.axes[:-1]
@@ -146,6 +149,8 @@ def default_team(array: CpuArray, mask: Iterable[int], budget: int) -> tuple[int
         (threads, placement expression).
     """
     value = live(array, mask)
+    if is_flat(value):
+        return max(1, min(len(ravel(value)), budget)), UNPINNED
     domain = next((axis for axis in ("numa", "socket") if axis in value.axes), None)
     outer = value.axes[: value.axes.index(domain) + 1] if domain else ()
     words = [f"take {axis} 1" for axis in outer if value.shape[value.axes.index(axis)] > 1]
