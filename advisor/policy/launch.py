@@ -1,0 +1,197 @@
+"""Formats of an answer: shell lines that start a process with it, JSON for programs, a short sheet for people.
+
+Every value that reaches a shell is a whole number or one of a few known words, checked here again although the table
+was checked on reading: a table holds no commands.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from typing import Any
+
+from advisor.answers import Answer
+from advisor.errors import BadInput, UnknownName
+
+WAIT_POLICIES = ("default", "active", "passive")
+NUMACTL = {"default": [], "local": ["--localalloc"], "interleave": ["--interleave=all"]}
+"""Memory policy -> options of numactl. Source: numactl(8)."""
+
+JSON_KEYS = (
+    *("kernel", "shape", "dtype", "regime", "variant", "source_hash", "knobs", "compiler", "flags", "threads", "cpus"),
+    *("placement", "wait_policy", "spin", "memory_policy", "basis", "expected_ns", "ci95_ns", "spread", "gain"),
+    *("regret_bound", "in_tuned_region", "fragility", "table_id", "hardware_id", "why", "warnings"),
+)
+
+
+def variables(answer: Answer) -> dict[str, str | None]:
+    """Environment variables that start a process with an answer's team and process part.
+
+    Args:
+        answer: what a policy said.
+
+    Returns:
+        Name -> value; None where the variable must be unset.
+
+    Raises:
+        BadInput: a value that is no whole number, or an unknown wait policy.
+    """
+    wait = _known(answer.wait_policy, WAIT_POLICIES, "wait policy")
+    cpus = None if answer.cpus is None else [_whole(cpu, 0) for cpu in answer.cpus]
+    return {
+        "OMP_NUM_THREADS": str(_whole(answer.threads, 1)),
+        "OMP_PLACES": None if cpus is None else ",".join(f"{{{cpu}}}" for cpu in cpus),
+        "OMP_PROC_BIND": "false" if cpus is None else "true",
+        "OMP_WAIT_POLICY": None if wait == "default" else wait,
+        "GOMP_SPINCOUNT": None if answer.spin is None else str(_whole(answer.spin, 0)),
+        "GOMP_CPU_AFFINITY": None,
+    }
+
+
+def env(answer: Answer) -> str:
+    """Lines for `eval` in a POSIX shell: exports, and one unset of what must not be there.
+
+    OMP_PLACES is read by libgomp and libomp alike, and wins over GOMP_CPU_AFFINITY, which is unset so that an old value
+    cannot confuse. Source: OpenMP 5.0, section 6; libgomp manual, "Environment Variables".
+    """
+    wanted = variables(answer)
+    lines = [f"export {name}={shlex.quote(value)}" for name, value in wanted.items() if value is not None]
+    absent = [name for name, value in wanted.items() if value is None]
+    return "\n".join([*lines, *([f"unset {' '.join(absent)}"] if absent else [])])
+
+
+def numactl(answer: Answer, command: Sequence[str] = ()) -> str:
+    """One shell line that runs a command under an answer with `env` and numactl.
+
+    Args:
+        answer: what a policy said.
+        command: argv of the command; left out, the line ends where the command goes.
+    """
+    wanted = variables(answer)
+    words = ["env", *(word for name, value in wanted.items() if value is None for word in ("-u", name))]
+    words += [f"{name}={value}" for name, value in wanted.items() if value is not None]
+    options = list(NUMACTL[_known(answer.memory_policy, tuple(NUMACTL), "memory policy")])
+    if answer.cpus is not None:
+        options.insert(0, f"--physcpubind={','.join(str(_whole(cpu, 0)) for cpu in answer.cpus)}")
+    return " ".join(shlex.quote(word) for word in [*words, *(["numactl", *options] if options else []), *command])
+
+
+def taskset(answer: Answer, command: Sequence[str] = ()) -> str:
+    """Like `numactl`, with taskset, which every util-linux has. Memory policies cannot be set this way.
+
+    Raises:
+        BadInput: the answer asks for a memory policy.
+    """
+    _known(answer.memory_policy, ("default",), "memory policy for taskset")
+    line = numactl(answer)
+    if answer.cpus is not None:
+        line = line.replace("numactl --physcpubind=", "taskset --cpu-list ")
+    return " ".join([line, *map(shlex.quote, command)])
+
+
+def _whole(value: object, least: int) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        raise BadInput("only whole numbers are written into a shell line", got=value, allowed=f"{least} or more")
+    return value
+
+
+def _known(value: str, allowed: tuple[str, ...], what: str) -> str:
+    if value not in allowed:
+        raise BadInput(f"unknown {what}", got=value, allowed=", ".join(allowed))
+    return value
+
+
+def to_dict(answer: Answer, n: int | None = None) -> dict[str, Any]:
+    """The JSON data of one answer of `advisor recommend --json`.
+
+    Args:
+        answer: what a policy said.
+        n: the n that was asked; adds `n` and `estimate_ns` (interpolated, None where not possible).
+    """
+    data = {key: getattr(answer, key) for key in JSON_KEYS}
+    for key in ("cpus", "ci95_ns", "warnings"):
+        data[key] = None if data[key] is None else list(data[key])
+    if n is not None:
+        data |= {"n": n, "estimate_ns": answer.estimate(n)}
+    return data
+
+
+def text(answer: Answer, n: int) -> str:
+    """A short sheet for people: what to run with, how sure, what it gains.
+
+    Args:
+        answer: what a policy said at n.
+        n: the n that was asked.
+    """
+    shape = " ".join(f"{name}={value}" for name, value in answer.shape_pairs)
+    head = " ".join(filter(None, [answer.kernel, f"n={n}", answer.dtype, shape, answer.regime]))
+    rows = [("run", _build_words(answer)), ("threads", _team_words(answer)), ("process", _process_words(answer))]
+    rows += [("time", _time_words(answer, n)), ("sure", _sure_words(answer)), ("why", answer.why)]
+    rows += [("warning", warning) for warning in answer.warnings]
+    return "\n".join([head, *(f"  {name:<9}{words}" for name, words in rows)])
+
+
+def _build_words(answer: Answer) -> str:
+    if answer.variant is None:
+        return "any variant: none was tuned here"
+    knobs = " ".join(f"{name}={value}" for name, value in answer.knob_pairs)
+    return f"{answer.variant}{f' ({knobs})' if knobs else ''}, {answer.compiler}, flags {answer.flags}"
+
+
+def _team_words(answer: Answer) -> str:
+    if answer.cpus is None:
+        return f"{answer.threads}, not pinned"
+    return (
+        f"{answer.threads} on CPUs {','.join(map(str, answer.cpus))} ({answer.placement or 'the array as it stands'})"
+    )
+
+
+def _process_words(answer: Answer) -> str:
+    spin = "" if answer.spin is None else f", GOMP_SPINCOUNT={answer.spin}"
+    memory = "" if answer.memory_policy == "default" else f", memory policy {answer.memory_policy}"
+    return f"wait policy {answer.wait_policy}{spin}{memory}"
+
+
+def _time_words(answer: Answer, n: int) -> str:
+    if answer.expected_ns is None:
+        estimate = answer.estimate(n)
+        return "not measured here" if estimate is None else f"about {duration(estimate)} (interpolated, not measured)"
+    words = duration(answer.expected_ns)
+    if answer.ci95_ns is not None:
+        words += f" (95 % interval {duration(answer.ci95_ns[0])} to {duration(answer.ci95_ns[1])})"
+    return words if answer.gain is None else f"{words}, {answer.gain:.2f}x the speed of the default choice"
+
+
+def _sure_words(answer: Answer) -> str:
+    if answer.regret_bound is None:
+        return f"{answer.basis}; no held-out check"
+    return f"{answer.basis}; at sizes held out of the tuning at most {answer.regret_bound - 1:.1%} above the best known"
+
+
+FORMATS = ("text", "env", "numactl", "taskset")
+
+
+def render(output: str, answer: Answer, n: int) -> str:
+    """One answer in a named format.
+
+    Args:
+        output: one of FORMATS.
+        answer: what a policy said at n.
+        n: the n that was asked; only the sheet for people shows it.
+
+    Raises:
+        UnknownName: no such format.
+    """
+    if output == "text":
+        return text(answer, n)
+    if output not in FORMATS:
+        raise UnknownName("no such format", got=output, allowed=", ".join(FORMATS))
+    return {"env": env, "numactl": numactl, "taskset": taskset}[output](answer)
+
+
+def duration(ns: float) -> str:
+    """A time in the unit that reads best, three significant digits."""
+    for unit, size in (("s", 1e9), ("ms", 1e6), ("us", 1e3)):
+        if ns >= size:
+            return f"{ns / size:.3g} {unit}"
+    return f"{ns:.3g} ns"

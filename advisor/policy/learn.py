@@ -1,0 +1,337 @@
+"""Learn a deployment table: from races and first looks to ranges of n.
+
+For each fixed shape, regime and process part: the best choice at every tuned n, neighbours with the same choice made
+one row, and between two rows a border where the log-log interpolated times of the two choices cross. Pure functions of
+the records; the same records give the same table.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from advisor import codec
+from advisor.errors import BadInput
+from advisor.policy.store import with_id
+from advisor.records import (
+    Choice,
+    HeldOut,
+    Machine,
+    Measurement,
+    Pairs,
+    Point,
+    Problem,
+    Process,
+    Row,
+    Section,
+    Standing,
+    Summary,
+    Table,
+    Verdict,
+    pairs,
+)
+from advisor.search.samples import p25, summary
+
+DEPENDS = ("source_hash", "compiler", "openmp", "kernel")
+"""What makes a row stale when it changes. Source: design.md, "Identity"."""
+
+SEED = 0
+"""Seed of the bootstrap intervals of first looks, so that the same log gives the same table."""
+
+Group = tuple[str, Pairs, str]
+
+
+class Made(NamedTuple):
+    """How a table came about: ISO time, provenance (sessions, budget, versions), fields that every row depends on."""
+
+    created: str
+    provenance: Pairs
+    depends: tuple[str, ...] = DEPENDS
+
+
+class Evidence(NamedTuple):
+    """All that is known of one dtype, shape and regime.
+
+    finals: n -> the last final race there; races: every race whose n may be learned from, latest last; looks: n ->
+    choice -> the latest ok first look.
+    """
+
+    finals: dict[int, Verdict]
+    races: tuple[Verdict, ...]
+    looks: dict[int, dict[Choice, Measurement]]
+
+
+def learn(machine: Machine, verdicts: Sequence[Verdict], trials: Sequence[Measurement], made: Made) -> Table:
+    """A table of one kernel on one machine.
+
+    Args:
+        machine: where everything was measured.
+        verdicts: races, in the order they ended; those with purpose heldout are not learned from.
+        trials: first looks, in the order they were taken; failed ones are passed over.
+        made: when and how.
+
+    Returns:
+        The table, with a section for every shape that has at least one final race and every process part seen there,
+        and `table_id` set. A shape without any race has no default to compare with and is left out.
+
+    Raises:
+        BadInput: no final race at all, or several kernels.
+    """
+    kernels = sorted({v.problem.kernel for v in verdicts} | {t.problem.kernel for t in trials})
+    if len(kernels) != 1 or not any(v.purpose == "final" for v in verdicts):
+        raise BadInput(
+            "a table is learned from the races of one kernel",
+            got=kernels,
+            next_step="let a tuning run to its first race",
+        )
+    sections: list[Section] = []
+    for group in sorted({_group(v.problem) for v in verdicts if v.purpose == "final"}):
+        evidence = _evidence(group, verdicts, trials)
+        found = [_section(group, process, evidence, made) for process in _processes(evidence)]
+        sections += [section for section in found if section.rows]
+    ids = machine.hardware_id, machine.limits_id
+    return with_id(Table(kernels[0], *ids, machine.environment, tuple(sections), made.provenance))
+
+
+def choose(section: Section, n: int) -> Choice:
+    """What the table says at n: the row's choice inside the tuned region, the default outside."""
+    return next((row.choice for row in section.rows if row.low <= n <= row.high), section.default)
+
+
+def _group(problem: Problem) -> Group:
+    return problem.dtype, problem.shape, problem.regime
+
+
+def _evidence(group: Group, verdicts: Sequence[Verdict], trials: Sequence[Measurement]) -> Evidence:
+    own = [v for v in verdicts if _group(v.problem) == group]
+    finals = {v.problem.n: v for v in own if v.purpose == "final"}
+    hidden = {v.problem.n for v in own if v.purpose == "heldout"} - set(finals)
+    races = tuple(v for v in own if v.purpose != "heldout" and v.problem.n not in hidden)
+    unraced = {v.problem.n for v in own} - set(finals)
+    looks: dict[int, dict[Choice, Measurement]] = {}
+    for trial in trials:
+        n = trial.problem.n
+        if _group(trial.problem) == group and trial.status == "ok" and trial.samples_ns and n not in unraced:
+            looks.setdefault(n, {})[trial.choice] = trial
+    return Evidence(finals, races, looks)
+
+
+def _processes(evidence: Evidence) -> list[Process]:
+    """The process parts seen in usable times, in a fixed order."""
+    choices = [s.choice for race in evidence.races for s in race.standings if s.summary]
+    choices += [choice for looks in evidence.looks.values() for choice in looks]
+    return sorted({c.process for c in choices if c.process is not None}, key=repr)
+
+
+# --- which choices count for a process part ---
+
+
+def counts_for(choice: Choice, process: Process) -> bool:
+    """Whether a choice can run under a process part: its own, or one thread, which meets no barrier."""
+    return choice.process == process or _alone(choice)
+
+
+def _alone(choice: Choice) -> bool:
+    return choice.process is not None and choice.team is not None and choice.team.threads == 1
+
+
+def _under(choice: Choice, process: Process) -> Choice:
+    """A one-thread choice rewritten for another process part; others stay."""
+    return choice._replace(process=process) if _alone(choice) else choice
+
+
+# --- a section ---
+
+
+def _section(group: Group, process: Process, evidence: Evidence, made: Made) -> Section:
+    points = _points(process, evidence)
+    best = {n: best_at(process, n, evidence) for n in sorted({*evidence.finals, *evidence.looks})}
+    picks = [(n, choice) for n, choice in best.items() if choice is not None]
+    rows = _rows(picks, points, process, evidence, made.depends)
+    default = evidence.finals[max(evidence.finals)].default
+    dtype, shape, regime = group
+    tuned = tuple(n for n, _ in picks)
+    known = _default_points(default, evidence)
+    return Section(dtype, shape, regime, process, tuned, rows, default, known, None, made.created)
+
+
+def best_at(process: Process, n: int, evidence: Evidence) -> Choice | None:
+    """The best choice of a process part at a tuned n: from the race when it raced there, else the best first look.
+
+    One-thread choices count for every process part, but do not stand for one whose own choices never raced: those are
+    then compared by their first looks. None where nothing of the process part was measured and no such choice won.
+    """
+    race = evidence.finals.get(n)
+    if race is not None and counts_for(race.winner, process):
+        return _under(race.winner, process)
+    times = {s.choice: s.summary.p25_ns for s in (race.standings if race else ()) if s.summary}
+    times = {choice: time for choice, time in times.items() if counts_for(choice, process)}
+    if not any(choice.process == process for choice in times):
+        looks = evidence.looks.get(n, {})
+        own = {c: p25(t.samples_ns) for c, t in looks.items() if counts_for(c, process)}
+        times = {**own, **times}
+    if not any(choice.process == process for choice in times):
+        return None  # one-thread choices alone say nothing about this process part
+    best = min(times, key=lambda c: (times[c], c.team.threads if c.team else 0, codec.digest(c)))
+    return _under(best, process)
+
+
+def _points(process: Process, evidence: Evidence) -> dict[Choice, dict[int, Point]]:
+    """All figures of every choice of a process part: from races, and from first looks where no race has any.
+
+    The final race at an n goes before crossing races there, a later race before an earlier one.
+    """
+    found: dict[Choice, dict[int, Point]] = {}
+    for race in sorted(evidence.races, key=lambda v: v.purpose == "final"):
+        for standing in race.standings:
+            if standing.summary and counts_for(standing.choice, process):
+                point = Point(race.problem.n, standing.summary, True)
+                found.setdefault(_under(standing.choice, process), {})[race.problem.n] = point
+    return found
+
+
+def _with_looks(choice: Choice, points: dict[int, Point], evidence: Evidence) -> dict[int, Point]:
+    """A choice's race points, and its first looks where it did not race."""
+    found = dict(points)
+    for n, looks in evidence.looks.items():
+        trial = next((t for c, t in looks.items() if c == choice or _same_alone(c, choice)), None)
+        if n not in found and trial is not None:
+            found[n] = Point(n, summary(trial.samples_ns, SEED), False)
+    return found
+
+
+def _same_alone(one: Choice, other: Choice) -> bool:
+    return _alone(one) and _alone(other) and (one.build, one.team) == (other.build, other.team)
+
+
+def _default_points(default: Choice, evidence: Evidence) -> tuple[Point, ...]:
+    process = default.process
+    points = _points(process, evidence).get(default, {}) if process is not None else {}
+    return _kept(_with_looks(default, points, evidence))
+
+
+def _rows(
+    picks: list[tuple[int, Choice]],
+    points: dict[Choice, dict[int, Point]],
+    process: Process,
+    evidence: Evidence,
+    depends: tuple[str, ...],
+) -> tuple[Row, ...]:
+    """Neighbours with the same choice made one row, borders between rows."""
+    known = {choice: _with_looks(choice, points.get(choice, {}), evidence) for _, choice in picks}
+    rows: list[Row] = []
+    low = picks[0][0] if picks else 0
+    for i, (n, choice) in enumerate(picks):
+        if i + 1 < len(picks) and picks[i + 1][1] == choice:
+            continue
+        after = picks[i + 1] if i + 1 < len(picks) else None
+        border = n + 1 if after is None else _border((n, choice), after, known, _Races(process, evidence.races))
+        rows.append(Row(low, border - 1, choice, _kept(known[choice]), depends))
+        low = border
+    return tuple(rows)
+
+
+def _kept(points: dict[int, Point]) -> tuple[Point, ...]:
+    return tuple(points[n] for n in sorted(points))
+
+
+# --- borders ---
+
+
+class _Races(NamedTuple):
+    process: Process
+    races: tuple[Verdict, ...]
+
+
+def _border(
+    left: tuple[int, Choice], right: tuple[int, Choice], known: dict[Choice, dict[int, Point]], races: _Races
+) -> int:
+    """The first n of the right choice: where the interpolated times cross."""
+    (a, ours), (b, theirs) = left, right
+    ratios = [_log_ratio(n, ours, theirs, known, races) for n in (a, b)]
+    return crossing(a, b, ratios[0], ratios[1])
+
+
+def crossing(a: int, b: int, at_a: float | None, at_b: float | None) -> int:
+    """The first whole n from which the right choice is taken; strictly between a and b where there is one.
+
+    Times interpolated linearly in log time over log n cross where their log ratio, linear in log n too, is zero.
+
+    Args:
+        a, b: two tuned n, a < b.
+        at_a, at_b: log of (time of the left choice / time of the right one) at a and at b; None when not measured.
+
+    Returns:
+        The border; the geometric mean of a and b where nothing is known or the times do not cross.
+    """
+    if at_a is None or at_b is None or (at_a >= 0 >= at_b):
+        part = 0.5
+    else:
+        part = min(1.0, max(0.0, at_a / (at_a - at_b))) if at_a < 0 < at_b else float(at_a < 0)
+    border = round(math.exp(math.log(a) + part * math.log(b / a)))
+    return max(a + 1, min(border, b - 1)) if b - a > 1 else b
+
+
+def _log_ratio(
+    n: int, ours: Choice, theirs: Choice, known: dict[Choice, dict[int, Point]], races: _Races
+) -> float | None:
+    """Log of the ratio of two choices' times at n: from the latest race both ran in, else from their points."""
+    for race in reversed(races.races):
+        if race.problem.n == n:
+            times = {_under(s.choice, races.process): s.summary.p25_ns for s in race.standings if s.summary}
+            if ours in times and theirs in times:
+                return math.log(times[ours] / times[theirs])
+    one, other = known[ours].get(n), known[theirs].get(n)
+    return math.log(one.summary.p25_ns / other.summary.p25_ns) if one and other else None
+
+
+# --- held out ---
+
+
+def with_heldout(table: Table, verdicts: Sequence[Verdict]) -> Table:
+    """The table with each section's regret at n that were not tuned.
+
+    Args:
+        table: a learned table.
+        verdicts: races of purpose heldout (others are passed over), each with the table's choice and its rivals.
+
+    Returns:
+        The same table with `heldout` set where there is such a race inside the section's tuned region. An n where the
+        table's choice failed is named in the section's extra field `heldout_failed`, and then no bound is claimed.
+    """
+    races = [v for v in verdicts if v.purpose == "heldout"]
+    return with_id(table._replace(sections=tuple(_held_section(section, races) for section in table.sections)))
+
+
+def _held_section(section: Section, verdicts: list[Verdict]) -> Section:
+    group = (section.dtype, section.shape, section.regime)
+    first, last = section.tuned_n[0], section.tuned_n[-1]
+    own = {v.problem.n: v for v in verdicts if _group(v.problem) == group and first <= v.problem.n <= last}
+    regrets: dict[int, float] = {}
+    failed = []
+    for n, race in sorted(own.items()):
+        standing = _standing_of(choose(section, n), section.process, race.standings)
+        if standing is not None and standing.outcome == "failed":
+            failed.append(n)
+        elif standing is not None and standing.summary is not None:
+            regrets[n] = _regret(standing.summary, section.process, race.standings)
+    extra = {**dict(section.extra), **({"heldout_failed": tuple(failed)} if failed else {})}
+    heldout = _heldout(regrets) if regrets and not failed else None
+    return section._replace(heldout=heldout or (None if failed else section.heldout), extra=pairs(extra))
+
+
+def _standing_of(choice: Choice, process: Process, standings: Sequence[Standing]) -> Standing | None:
+    return next((s for s in standings if _under(s.choice, process) == _under(choice, process)), None)
+
+
+def _regret(own: Summary, process: Process, standings: Sequence[Standing]) -> float:
+    """Time over the best known time of the choices that this process part can run; at least 1."""
+    best = min(s.summary.p25_ns for s in standings if s.summary and counts_for(s.choice, process))
+    return max(1.0, own.p25_ns / best)
+
+
+def _heldout(regrets: dict[int, float]) -> HeldOut:
+    values = tuple(regrets.values())
+    geomean = math.exp(sum(map(math.log, values)) / len(values))
+    return HeldOut(tuple(regrets), values, geomean, max(values))

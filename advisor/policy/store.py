@@ -1,0 +1,171 @@
+"""Tables on disk: read as records, written by merging under a lock and replacing after a sync.
+
+Two writers lose nothing: each merges its sections into what is there, under one lock. A reader sees a whole old or a
+whole new file. A file that cannot be trusted is set aside beside its place and named, never overwritten.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Any, NamedTuple
+
+from filelock import FileLock, Timeout
+
+from advisor import codec, tablefile
+from advisor.errors import AdvisorError, BadInput, Busy, Missing, SchemaError
+from advisor.records import Pairs, Section, Table, pairs
+
+LOCK_LIMIT_S = 10.0
+"""How long a writer waits for another one; a write takes milliseconds."""
+
+
+class Saved(NamedTuple):
+    """The table as it now stands in the file, and what had to be set aside on the way."""
+
+    table: Table
+    notes: tuple[str, ...]
+
+
+class Found(NamedTuple):
+    """One table of a folder; `table` is None where the file was refused, and `note` says why."""
+
+    path: str
+    table: Table | None
+    note: str
+
+
+def load_table(path: str) -> Table:
+    """A table as records, checked.
+
+    Raises:
+        Missing: no such file.
+        SchemaError: another artefact or a newer major version.
+        BadInput: damaged, changed by hand, or with values that make no sense.
+    """
+    table: Table = codec.from_json(Table, tablefile.read_table(path), os.path.basename(path))
+    return table
+
+
+def tables(folder: str) -> tuple[Found, ...]:
+    """Every table of a folder, the refused ones included; empty when there is no such folder."""
+    found = []
+    for path in tablefile.names(folder):
+        try:
+            found.append(Found(path, load_table(path), ""))
+        except AdvisorError as error:
+            found.append(Found(path, None, str(error)))
+    return tuple(found)
+
+
+def save_table(path: str, table: Table, lock_limit_s: float = LOCK_LIMIT_S) -> Saved:
+    """Merge a table into its file.
+
+    Args:
+        path: where; the folder is created.
+        table: its sections replace those of the same dtype, shape, regime and process part; others stay.
+        lock_limit_s: how long to wait for another writer.
+
+    Raises:
+        Busy: another writer held the lock for longer.
+        BadInput: the file holds a table of another kernel or machine, or the new table makes no sense.
+    """
+    os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
+    with _locked(path, lock_limit_s):
+        old, notes = _read_old(path)
+        merged = with_id(table if old is None else merge(old, table))
+        document = {"schema": codec.schema_of("table"), **codec.to_json(merged)}
+        tablefile.check_table(document)
+        replace(path, codec.dumps(merged, "table", indent=1) + "\n")
+    return Saved(merged, notes)
+
+
+def with_id(table: Table) -> Table:
+    """The table with `table_id` set to the digest of its content."""
+    return table._replace(table_id=tablefile.content_id(codec.to_json(table)))
+
+
+def key(section: Section) -> tuple[Any, ...]:
+    """What a section is about; two sections of one table never share it."""
+    return section.dtype, section.shape, section.regime, section.process
+
+
+def merge(old: Table, new: Table) -> Table:
+    """Both tables' sections, the new ones where both have one. Unknown fields of both are kept.
+
+    A kept section remembers the environment that it was measured in, where that is no longer the table's.
+
+    Raises:
+        BadInput: they are of different kernels or machines.
+    """
+    ours, theirs = (new.kernel, new.hardware_id, new.limits_id), (old.kernel, old.hardware_id, old.limits_id)
+    if ours != theirs:
+        raise BadInput("a table file holds one kernel of one machine", got=ours, allowed=str(theirs))
+    fresh = {key(section) for section in new.sections}
+    kept = [
+        _remember(section, old.environment, new.environment) for section in old.sections if key(section) not in fresh
+    ]
+    sections = sorted([*kept, *new.sections], key=lambda section: repr(key(section)))
+    extra = pairs({**dict(old.extra), **dict(new.extra)})
+    return new._replace(sections=tuple(sections), extra=extra)
+
+
+def _remember(section: Section, then: Pairs, now: Pairs) -> Section:
+    extra = dict(section.extra)
+    if then != now:
+        extra.setdefault("environment", dict(then))
+    return section._replace(extra=pairs(extra))
+
+
+@contextmanager
+def _locked(path: str, limit_s: float) -> Iterator[None]:
+    try:
+        with FileLock(f"{path}.lock", timeout=limit_s):
+            yield
+    except Timeout:
+        raise Busy(
+            "one writer at a time may change a table", got=path, next_step="wait for the other tuner and try again"
+        ) from None
+
+
+def _read_old(path: str) -> tuple[Table | None, tuple[str, ...]]:
+    """The table that is there. One that cannot be trusted is set aside."""
+    try:
+        return load_table(path), ()
+    except Missing:
+        return None, ()
+    except SchemaError as error:
+        return None, (_set_aside(path, "newer" if "newer" in error.rule else "broken", error),)
+    except AdvisorError as error:
+        return None, (_set_aside(path, "broken", error),)
+
+
+def _set_aside(path: str, word: str, error: AdvisorError) -> str:
+    stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
+    place, count = f"{path}.{word}-{stamp}", 1
+    while os.path.exists(place):
+        place, count = f"{path}.{word}-{stamp}.{count}", count + 1
+    os.replace(path, place)
+    return f"{path} could not be used and was set aside as {os.path.basename(place)}: {error}"
+
+
+def replace(path: str, text: str) -> None:
+    """Write a file so that a reader sees the whole old or the whole new one, also after a power cut."""
+    temporary = f"{path}.new"  # the lock makes it ours; one left by a killed writer is overwritten
+    try:
+        with open(temporary, "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(temporary)
+        raise
+    folder = os.open(os.path.dirname(os.path.abspath(path)), os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)

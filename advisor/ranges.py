@@ -1,0 +1,271 @@
+"""From one section of a table to ranges of n with an answer each, evaluated on the machine at hand.
+
+A section with the tuned sizes 64 and 1024 becomes: below 64, exactly 64, between, exactly 1024, above. Every answer is
+made here, at load; nothing is decided later. Standard library only and no `typing`: the hot path imports this module.
+"""
+
+from __future__ import annotations
+
+import os
+
+from advisor.answers import Answer
+from advisor.errors import PlacementError
+from advisor.site import Site
+from advisor.tablefile import short_hash
+from advisor.topology.placement import UNPINNED, default_team, evaluate
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    Json = dict[str, Any]
+    Ranges = tuple[list[int], list[Answer]]
+
+BETTER = 1.015
+"""A process part is named as better from this ratio on: the landing bar. Source: design.md, "trustworthy", 5."""
+
+_PACKAGE = os.path.dirname(os.path.abspath(__file__))
+_EXTENSIONS = (".c", ".f90", ".cu", ".py")
+
+
+def default_answer(site: Site, kernel: str, why: str) -> Answer:
+    """The careful rule for what nobody tuned: the physical cores of one NUMA domain within the budget, no variant."""
+    threads, placement, cpus = _careful(site)
+    return Answer(
+        kernel,
+        threads=threads,
+        cpus=cpus,
+        placement=placement,
+        wait_policy=site.wait_policy,
+        spin=_spin(site),
+        hardware_id=site.hardware_id,
+        why=f"{why}; the physical cores of one NUMA domain within the CPU budget",
+        refusal=site.refusal,
+    )
+
+
+def _spin(site: Site) -> int | None:
+    return site.spin if isinstance(site.spin, int) else None
+
+
+def _careful(site: Site) -> tuple[int, str, tuple[int, ...] | None]:
+    try:
+        threads, placement = default_team(site.array, site.mask, site.budget)
+        return threads, placement, evaluate(placement, site.array, site.mask, threads)
+    except PlacementError:
+        return 1, UNPINNED, None
+
+
+def team(site: Site, threads: int, placement: str) -> tuple[int, tuple[int, ...] | None]:
+    """Threads and CPU list of a stored team on this site. In a part of the machine threads are cut to what it has.
+
+    Raises:
+        PlacementError: the placement makes no sense here, or offers too few CPUs.
+    """
+    if site.part:
+        threads = min(threads, len(site.mask), site.budget)
+    return threads, evaluate(placement, site.array, site.mask, threads)
+
+
+def ranges(site: Site, table: Json, section: Json, others: list[Json]) -> Ranges:
+    """All answers of a section.
+
+    Args:
+        site: the machine at hand.
+        table: the document that the section comes from.
+        section: the rows for the running process part.
+        others: sections of the same problem for other process parts, to name a better one.
+
+    Returns:
+        (borders, answers): the answer for n is answers[bisect_right(borders, n)].
+    """
+    first, last = section["tuned_n"][0], section["tuned_n"][-1]
+    why = f"n lies outside the tuned region {first}..{last}: the default choice"
+    outside = section_default(site, table, section, why)
+    borders: list[int] = []
+    answers = [outside]
+    for row in section["rows"]:
+        base = _row_answer(site, table, section, row)
+        for low, high in _pieces(row, section["tuned_n"]):
+            borders.append(low)
+            answers.append(base if base.why else _piece(base, section, row, (low, high), others))
+    return [*borders, last + 1], [*answers, outside]
+
+
+def _pieces(row: Json, tuned: list[int]) -> list[tuple[int, int]]:
+    """The row cut at its tuned n: each tuned n alone, and the stretches between."""
+    pieces, low = [], row["low"]
+    for n in (n for n in tuned if row["low"] <= n <= row["high"]):
+        if low < n:
+            pieces.append((low, n - 1))
+        pieces.append((n, n))
+        low = n + 1
+    if low <= row["high"]:
+        pieces.append((low, row["high"]))
+    return pieces
+
+
+def section_default(site: Site, table: Json, section: Json, why: str) -> Answer:
+    """The measured default choice of a section, without figures; the careful rule's team where its own fails here."""
+    choice = section["default"]
+    known = choice["team"] or {"threads": 1, "placement": UNPINNED}
+    try:
+        threads, cpus = team(site, known["threads"], known["placement"])
+        placement = known["placement"]
+    except PlacementError:
+        threads, placement, cpus = _careful(site)
+    base = _chosen(site, table, section, choice)
+    return base._replace(threads=threads, cpus=cpus, placement=placement, why=why, basis="DEFAULT", regret_bound=None)
+
+
+def _chosen(site: Site, table: Json, section: Json, choice: Json) -> Answer:
+    """The fields that a choice and its section give, before any team is set."""
+    build = choice["build"]
+    heldout = section.get("heldout")
+    return Answer(
+        table["kernel"],
+        dtype=section["dtype"],
+        shape_pairs=tuple(section["shape"].items()),
+        regime=section["regime"],
+        variant=build["variant"],
+        source_hash=build["source_hash"],
+        knob_pairs=tuple(build["knobs"].items()),
+        compiler=build["compiler"],
+        flags=build["flags"],
+        wait_policy=site.wait_policy,
+        spin=_spin(site),
+        memory_policy=section["process"].get("memory_policy") or "default",
+        regret_bound=heldout["worst"] if heldout else None,
+        table_id=table["table_id"],
+        hardware_id=table["hardware_id"],
+        refusal=site.refusal,
+    )
+
+
+def _row_answer(site: Site, table: Json, section: Json, row: Json) -> Answer:
+    """The answer of a row before its pieces differ; complete (with `why`) where they do not: DEFAULT, or a part."""
+    changed = changed_fields(site, table, section, row)
+    if changed and site.stale != "use":
+        why = f"the row is stale ({'; '.join(changed)}): the default choice"
+        return section_default(site, table, section, why)._replace(in_tuned_region=True)
+    choice = row["choice"]
+    known = choice["team"] or {"threads": 1, "placement": UNPINNED}
+    try:
+        threads, cpus = team(site, known["threads"], known["placement"])
+    except PlacementError as error:
+        why = f"the table's placement cannot be used here ({error}): the default choice"
+        return section_default(site, table, section, why)._replace(in_tuned_region=True)
+    notes = list(changed)
+    if threads < known["threads"]:
+        notes.append(f"{known['threads']} threads cut to the {threads} of this part")
+    return _chosen(site, table, section, choice)._replace(
+        threads=threads,
+        cpus=cpus,
+        placement=known["placement"],
+        basis="STALE" if changed else "TRANSFERRED" if site.part else "EXACT",
+        in_tuned_region=True,
+        warnings=tuple(notes),
+        points=() if site.part else tuple((p["n"], float(p["summary"]["p25_ns"])) for p in row["points"]),
+        why=f"measured with the whole machine, no time is known for part {site.part} of it" if site.part else "",
+    )
+
+
+def _piece(base: Answer, section: Json, row: Json, span: tuple[int, int], others: list[Json]) -> Answer:
+    """The answer of one piece of a row: figures at a tuned n, none between."""
+    low, high = span
+    tuned = section["tuned_n"]
+    stale = f"stale, used as asked ({'; '.join(base.warnings)}); " if base.basis == "STALE" else ""
+    below, above = max(n for n in tuned if n <= low), min(n for n in tuned if n >= high)
+    hint = _better(section, others, below, above)
+    if low not in tuned:
+        basis = base.basis if stale else "INTERPOLATED"
+        why = f"between the tuned n = {below} and {above}; this choice holds from {row['low']} to {row['high']}"
+        return base._replace(basis=basis, why=stale + why + hint)
+    point = _point(row["points"], low)
+    if point is None:
+        return base._replace(why=f"{stale}tuned at n = {low}, its times are not in the table{hint}")
+    how = "an interleaved race" if point["raced"] else "a first look that no race confirmed"
+    return _with_figures(base, section, point)._replace(why=f"{stale}measured at n = {low} in {how}{hint}")
+
+
+def _with_figures(base: Answer, section: Json, point: Json) -> Answer:
+    summary = point["summary"]
+    default = _point(section["default_points"], point["n"])
+    return base._replace(
+        expected_ns=float(summary["p25_ns"]),
+        ci95_ns=(float(summary["ci95_ns"][0]), float(summary["ci95_ns"][1])),
+        spread=summary["p99_ns"] / summary["p25_ns"],
+        gain=default["summary"]["p25_ns"] / summary["p25_ns"] if default else None,
+    )
+
+
+def _point(points: list[Json], n: int) -> Json | None:
+    return next((point for point in points if point["n"] == n), None)
+
+
+def row_ns(section: Json, n: int) -> float | None:
+    """Measured time of what a section says at a tuned n, or None."""
+    row = next((row for row in section["rows"] if row["low"] <= n <= row["high"]), None)
+    point = _point(row["points"], n) if row else None
+    return float(point["summary"]["p25_ns"]) if point else None
+
+
+def _better(section: Json, others: list[Json], below: int, above: int) -> str:
+    """A clause that names the process part that is faster at both ends by the landing bar, or the empty text."""
+    best, found = BETTER, ""
+    for other in others:
+        ratios = []
+        for n in {below, above}:
+            own, theirs = row_ns(section, n), row_ns(other, n)
+            ratios.append(own / theirs if own and theirs else 0.0)
+        if min(ratios) > best:
+            best = min(ratios)
+            found = f"; {start_with(other['process'])}: {best:.2g}x faster here"
+    return found
+
+
+def start_with(process: Json) -> str:
+    """What to do to run under a process part, in words."""
+    wait, spin = process["wait_policy"], process["spin"]
+    settings = [f"OMP_WAIT_POLICY={wait}"] if wait != "default" else []
+    settings += [f"GOMP_SPINCOUNT={spin}"] if spin is not None else []
+    if settings:
+        return f"start the process with {' '.join(settings)}"
+    return "start the process without OMP_WAIT_POLICY and GOMP_SPINCOUNT"
+
+
+def changed_fields(site: Site, table: Json, section: Json, row: Json) -> tuple[str, ...]:
+    """The fields that a row depends on and that differ now, each with both values; only what can be read here."""
+    then = section.get("environment") or table["environment"]
+    build, changed = row["choice"]["build"], []
+    for field in row["depends"]:
+        if field == "source_hash":
+            old, new = build["source_hash"], source_hash(table["kernel"], build["variant"])
+        else:
+            old, new = (_value(field, where, build["compiler"]) for where in (then, site.environment))
+        if old is not None and new is not None and old != new:
+            changed.append(f"{field} was {old}, is {new}")
+    return tuple(changed)
+
+
+def _value(field: str, environment: Json, compiler: str) -> Any:
+    """A field of an environment; of a mapping of compilers the one that built the row; of a kernel MAJOR.MINOR."""
+    value: Any = environment.get(field, environment.get(field + "s"))
+    if isinstance(value, dict):
+        value = value.get(compiler)
+    if field == "kernel" and isinstance(value, str):
+        return ".".join(value.split(".")[:2])
+    return value
+
+
+def source_hash(kernel: str, variant: str) -> str | None:
+    """Digest of a variant's source in this package, or None when it comes from elsewhere."""
+    if not (kernel.isidentifier() and variant.replace("-", "_").isidentifier()):
+        return None
+    for extension in _EXTENSIONS:
+        try:
+            with open(os.path.join(_PACKAGE, "kernels", kernel, variant + extension), "rb") as file:
+                return short_hash(file.read())
+        except OSError:
+            continue
+    return None

@@ -1,0 +1,120 @@
+"""Site: the machine, its limits and the process that answers are for. Standard library only, no `typing`: hot path."""
+
+from __future__ import annotations
+
+import os
+from collections import namedtuple
+
+from advisor.errors import AdvisorError, BadInput
+from advisor.tablefile import read_json
+from advisor.topology.array import ABSENT, CpuArray, build, live, part
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, NamedTuple
+
+    class Site(NamedTuple):  # noqa: D101 (documented below, where it is made)
+        hardware_id: str
+        limits_id: str
+        array: CpuArray
+        mask: tuple[int, ...]
+        budget: int
+        environment: dict[str, Any]
+        wait_policy: str = "default"
+        spin: int | str | None = None
+        stale: str = "default"
+        part: str = ""
+        refusal: str = ""
+        isa: tuple[str, ...] = ()
+
+else:
+    Site = namedtuple(
+        "Site",
+        "hardware_id limits_id array mask budget environment wait_policy spin stale part refusal isa",
+        defaults=("default", None, "default", "", "", ()),
+    )
+    Site.__doc__ = """Where answers are for.
+
+    array, mask, budget: the machine, the CPU ids in reach, the CPUs that the quota pays for.
+    environment: what can be told of it now; at least `kernel` on the machine at hand.
+    wait_policy, spin: the process part that runs. stale: "default" or "use".
+    part: "1 of 2" when only a part of the machine is ours, else empty. refusal: why nothing may be applied, or empty.
+    isa: instruction sets, to name what differs from another machine; empty when not known.
+    """
+
+
+def identify(root: str) -> Any:
+    """The ids and limits of the machine at hand; see `advisor.identity.here`."""
+    from advisor.identity import here
+
+    return here(root)
+
+
+def describe_here(root: str, notes: list[str]) -> Site:
+    """The machine at hand. One that cannot be read is taken as its live mask, flat, and no table counts there."""
+    try:
+        found = identify(root)
+        environment = {"kernel": found.kernel}
+        mask, budget = tuple(found.allowed), max(1, found.budget)
+        return Site(found.hardware_id, found.limits_id, found.array, mask, budget, environment, isa=tuple(found.isa))
+    except Exception as error:  # whatever an odd /proc or /sys brings, a server goes on
+        notes.append(f"this machine cannot be identified ({error}), so no table counts; run `advisor doctor`")
+        mask = tuple(sorted(os.sched_getaffinity(0))) if hasattr(os, "sched_getaffinity") else (0,)
+        return Site("unknown", "unknown", build({}, mask), mask, 1, {})
+
+
+def describe_file(path: str) -> Site:
+    """The machine of a machine.json.
+
+    Raises:
+        BadInput: it cannot be read, or lacks a field.
+    """
+    document = read_json(os.fspath(path))
+    try:
+        array = document["array"]
+        shape = CpuArray(tuple(array["axes"]), tuple(array["shape"]), tuple(array["cpus"]))
+        mask = tuple(cpu for cpu in document["allowed_cpus"] if cpu in shape.cpus and cpu != ABSENT)
+        quota = document.get("cpu_quota")
+        budget = max(1, min(len(mask), int(quota) if quota else len(mask)))
+        ids = document["hardware_id"], document["limits_id"]
+        environment = dict(document.get("environment") or {})
+        isa = tuple(document.get("isa") or ())
+    except (KeyError, TypeError, ValueError) as error:
+        raise BadInput(f"{path} must be a machine description", got=str(error), next_step="advisor probe") from None
+    refusal = f"the answer is for the machine of {os.path.basename(path)}, not for this one"
+    return Site(*ids, shape, mask, budget, environment, refusal=refusal, isa=isa)
+
+
+def started_environment() -> dict[str, str]:
+    """The environment as this process was started with, which is what an OpenMP runtime saw."""
+    try:
+        with open("/proc/self/environ", "rb") as file:
+            items = [item.partition(b"=") for item in file.read().split(b"\0") if b"=" in item]
+        return {os.fsdecode(name): os.fsdecode(value) for name, _, value in items}
+    except OSError:
+        return dict(os.environ)
+
+
+def running_process(notes: list[str]) -> tuple[str, int | str | None]:
+    """Wait policy and spin count of the running process, as it was started."""
+    started = started_environment()
+    for name in ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT"):
+        if started.get(name) != os.environ.get(name):
+            notes.append(f"{name} was changed after the process started; answers are for the value at its start")
+    wait = started.get("OMP_WAIT_POLICY", "").strip().lower()
+    count = started.get("GOMP_SPINCOUNT", "").strip()
+    spin = (int(count) if count.isdecimal() else count) if count else None
+    return wait if wait in ("active", "passive") else "default", spin
+
+
+def share(site: Site, instance: int, of: int, notes: list[str]) -> Site:
+    """The site cut to one of `of` disjoint parts, of whole cores."""
+    reach = live(site.array, site.mask)
+    try:
+        own = part(reach, instance, of)
+    except AdvisorError as error:
+        cores = max(1, len(set(reach.cpus) - {ABSENT}) // max(1, reach.shape[-1] if reach.shape else 1))
+        notes.append(f"{error}; instance {instance} shares the core of instance {instance % cores}")
+        own = part(reach, instance % cores, cores) if len(site.mask) else reach
+    mask = tuple(cpu for cpu in own.cpus if cpu != ABSENT)
+    return site._replace(array=own, mask=mask, budget=max(1, site.budget // of), part=f"{instance} of {of}")

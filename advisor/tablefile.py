@@ -1,0 +1,207 @@
+"""Read a deployment table as plain data, and refuse one that cannot be trusted.
+
+The lookup answers from this plain data; `advisor.policy.store` turns it into records. A table is trusted when it is
+strict JSON of a major version this reader knows, its content still has the digest in `table_id` (an edited file does
+not), and its rows make sense: n ascending, no n in two rows, times finite and above zero.
+Standard library only, and no `typing` at run time: the hot path imports this module.
+"""
+
+from __future__ import annotations
+
+import os
+
+from advisor.errors import BadInput, Missing, SchemaError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    Json = dict[str, Any]
+
+MAJOR = 1
+"""Newest major version of `advisor.table` that this reader knows."""
+
+SUFFIX = ".table.json"
+_AGAIN = "tune again, or import the table again"
+_TIMES = ("p25_ns", "median_ns", "mean_ns", "p99_ns")
+
+
+def content_id(document: Json) -> str:
+    """Twelve hex digits that name a table's content: all of it but `schema` and `table_id` itself."""
+    import json
+
+    content = {key: value for key, value in document.items() if key not in ("schema", "table_id")}
+    text = json.dumps(content, sort_keys=True, allow_nan=False, separators=(",", ":"))
+    return short_hash(text.encode())
+
+
+def short_hash(data: bytes) -> str:
+    """Twelve hex digits of sha256. The interpreter's own module is tried first: hashlib loads OpenSSL, which costs."""
+    try:
+        from _sha2 import sha256  # type: ignore[import-not-found, unused-ignore]
+    except ImportError:
+        try:
+            from _sha256 import sha256  # type: ignore[import-not-found, unused-ignore]
+        except ImportError:
+            from hashlib import sha256
+    return str(sha256(data).hexdigest()[:12])
+
+
+def names(folder: str) -> tuple[str, ...]:
+    """Paths of the tables in a folder, sorted; none when the folder is not there or cannot be read."""
+    try:
+        found = sorted(name for name in os.listdir(folder) if name.endswith(SUFFIX))
+    except OSError:
+        return ()
+    return tuple(os.path.join(folder, name) for name in found)
+
+
+def read_json(path: str) -> Json:
+    """The object in a strict JSON file.
+
+    Raises:
+        Missing: no such file.
+        BadInput: it cannot be read, is not JSON, holds NaN or Infinity, or is no object.
+    """
+    import json
+
+    try:
+        with open(path, "rb") as file:
+            document = json.loads(file.read().decode("utf-8"), parse_constant=_no_constant)
+    except FileNotFoundError:
+        raise Missing("the file must be there", got=path) from None
+    except BadInput:
+        raise
+    except (OSError, ValueError, RecursionError) as error:
+        raise BadInput(f"{path} must be a readable JSON file", next_step=str(error)) from None
+    if not isinstance(document, dict):
+        raise BadInput(f"{path} must hold a JSON object")
+    return document
+
+
+def _no_constant(name: str) -> object:
+    raise BadInput("numbers in artefacts are finite", got=name)
+
+
+def read_table(path: str) -> Json:
+    """A table's plain data, checked.
+
+    Args:
+        path: a `<kernel>.table.json`.
+
+    Returns:
+        The whole document, unknown fields included.
+
+    Raises:
+        Missing, BadInput, SchemaError: see the module's first lines.
+    """
+    document = read_json(path)
+    check_schema(document, path)
+    if document.get("table_id") != content_id(document):
+        raise BadInput(f"{path} was changed after it was written", got=document.get("table_id"), next_step=_AGAIN)
+    check_table(document)
+    return document
+
+
+def check_schema(document: Json, path: str) -> None:
+    """Refuse another artefact and a newer major version.
+
+    Raises:
+        SchemaError: with the schema found.
+    """
+    found = document.get("schema")
+    name, _, version = str(found).partition("/")
+    major = version.split(".")[0]
+    if name != "advisor.table" or not major.isdecimal():
+        raise SchemaError(f"{path} must be an advisor table", got=found, allowed=f"advisor.table/{MAJOR}.0")
+    if int(major) > MAJOR:
+        raise SchemaError(
+            f"{path} was written by a newer advisor", got=found, allowed=f"up to major {MAJOR}", next_step="upgrade"
+        )
+
+
+def check_table(document: Json) -> None:
+    """Refuse a table whose fields are absent, of the wrong kind, or contradict each other.
+
+    Raises:
+        BadInput: naming the place and the rule.
+    """
+    for key in ("kernel", "hardware_id", "limits_id"):
+        _need(isinstance(document.get(key), str), key, "text", document.get(key))
+    _need(isinstance(document.get("environment"), dict), "environment", "an object", document.get("environment"))
+    sections = document.get("sections")
+    if not isinstance(sections, list):
+        raise BadInput("sections must be a list", got=sections)
+    for index, section in enumerate(sections):
+        try:
+            _check_section(section)
+        except (KeyError, TypeError, IndexError, AttributeError) as error:
+            raise BadInput(f"sections[{index}] has a missing or misshapen field", got=str(error)) from None
+
+
+def _need(good: bool, where: str, rule: str, got: object) -> None:
+    if not good:
+        raise BadInput(f"{where} must be {rule}", got=got, next_step=_AGAIN)
+
+
+def _whole(value: object, least: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= least
+
+
+def _check_section(section: Json) -> None:
+    for key in ("dtype", "regime"):
+        _need(isinstance(section[key], str), key, "text", section[key])
+    _need(all(_whole(v, 0) for v in section["shape"].values()), "shape", "whole numbers", section["shape"])
+    _need(isinstance(section["process"]["wait_policy"], str), "wait_policy", "text", section["process"])
+    spin = section["process"]["spin"]
+    _need(spin is None or _whole(spin, 0), "spin", "a whole number or null", spin)
+    tuned = section["tuned_n"]
+    _need(bool(tuned) and all(_whole(n, 1) for n in tuned), "tuned_n", "whole numbers of at least 1", tuned)
+    _need(tuned == sorted(set(tuned)), "tuned_n", "ascending", tuned)
+    _check_rows(section["rows"], tuned)
+    _check_choice(section["default"])
+    _check_points(section["default_points"])
+    heldout = section.get("heldout")
+    if heldout is not None:
+        _need(_time(heldout["worst"]) and heldout["worst"] >= 1, "heldout.worst", "at least 1", heldout["worst"])
+
+
+def _check_rows(rows: list[Json], tuned: list[int]) -> None:
+    reached = tuned[0] - 1
+    for row in rows:
+        low, high = row["low"], row["high"]
+        _need(_whole(low, 1) and _whole(high, 1) and low <= high, "row", "low <= high, whole numbers", (low, high))
+        _need(low == reached + 1, "rows", "in order, each n in exactly one row", (reached, low))
+        reached = high
+        _need(isinstance(row["depends"], list), "depends", "a list", row["depends"])
+        _check_choice(row["choice"])
+        _check_points(row["points"])
+    _need(reached == tuned[-1], "rows", "one range from the first to the last tuned n", reached)
+
+
+def _check_choice(choice: Json) -> None:
+    build, team = choice["build"], choice["team"]
+    for key in ("variant", "source_hash", "compiler", "flags"):
+        _need(isinstance(build[key], str), key, "text", build[key])
+    _need(isinstance(build["knobs"], dict), "knobs", "an object", build["knobs"])
+    if team is not None:
+        _need(_whole(team["threads"], 1), "threads", "a whole number of at least 1", team["threads"])
+        _need(isinstance(team["placement"], str), "placement", "text", team["placement"])
+
+
+def _time(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value < float("inf")
+
+
+def _check_points(points: list[Json]) -> None:
+    _need(isinstance(points, list), "points", "a list", points)
+    for point in points:
+        _need(_whole(point["n"], 1), "point.n", "a whole number of at least 1", point["n"])
+        _need(isinstance(point["raced"], bool), "point.raced", "true or false", point["raced"])
+        summary = point["summary"]
+        interval = summary["ci95_ns"]
+        for value in (*(summary[key] for key in _TIMES), *interval):
+            _need(_time(value), "a time", "finite and above zero", value)
+        _need(len(interval) == 2, "ci95_ns", "two times", interval)
+    order = [point["n"] for point in points]
+    _need(order == sorted(set(order)), "points", "in the order of n, each n once", order)
