@@ -1,0 +1,272 @@
+"""What a bench worker keeps between trials, and the steps of one trial: team, operands, check, samples.
+
+A variant is checked before it is timed, always: on small edge problems once a build, on the problem itself once a
+(build, run knobs, threads), and again on what the timed calls left behind.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import NamedTuple
+
+from advisor.kernels import library as lib
+from advisor.kernels import operands as ops
+from advisor.kernels.judge import Judgement, judge
+from advisor.kernels.library import Loaded, Runner
+from advisor.kernels.messages import Edge, Reply, Trial
+from advisor.kernels.operands import Operands
+from advisor.kernels.sampling import Meter, Plan, Reading, Samples, sample
+from advisor.kernels.spec import Array, KernelSpec
+from advisor.records import Problem, pairs
+
+KEPT_BYTES = 64 << 20
+"""Operands of earlier (edge) problems are kept up to this many bytes together."""
+
+OBSERVE_NS = 50e6
+"""Threads that did not run at all are told apart only over at least this long: the kernel books running threads at
+ticks of up to 10 ms."""
+
+Team = tuple[int, tuple[int, ...] | None, tuple[int, ...]]
+"""(threads, cpus, mask) of a team."""
+
+
+class Refused(Exception):
+    """A trial ends here with a reply. Never leaves the worker."""
+
+    def __init__(self, reply: Reply) -> None:
+        super().__init__(reply.reason)
+        self.reply = reply
+
+
+class Reference(NamedTuple):
+    """What the DNF says of a problem."""
+
+    outputs: dict[str, Array]
+    tolerance: float
+
+
+class Bench:
+    """The state of one worker. All methods run on its only Python thread."""
+
+    def __init__(self, spec: KernelSpec, seed: int) -> None:
+        self.spec = spec
+        self.seed = seed
+        self.meter = Meter()
+        self._first_tasks = _tasks()
+        self._libraries: dict[str, Loaded] = {}
+        self._operands: dict[tuple[Problem, int, Team | None], Operands] = {}
+        self._references: dict[Problem, Reference] = {}
+        self._passed: dict[tuple[str, Problem, tuple[int, ...], int], Judgement] = {}
+        self._calls: dict[tuple[object, ...], int] = {}
+        self._team: Team | None = None
+
+    def needs_inputs(self, trial: Trial) -> bool:
+        """Whether this trial's problem is new here, so that its inputs and reference are still to be made."""
+        return trial.problem not in self._references
+
+    def prepare(self, trial: Trial) -> None:
+        """Make inputs and reference of a problem that is new here."""
+        self._forget(trial.problem)
+        self._reference(trial.problem, self._any_operands(trial.problem, _shared_sets(trial)))
+
+    def trial(self, trial: Trial) -> Reply:
+        """Check, then time.
+
+        Raises:
+            Refused: with the reply, when the choice cannot be launched or is wrong.
+            KernelFailed: the entry returned an error code.
+            MemoryError: no room.
+        """
+        loaded = self._library(trial)
+        tids = self._settle(loaded, trial)
+        checked = self._check(loaded, trial)
+        if not trial.samples:
+            return Reply("ok", "", (), checked.error, checked.tolerance, len(tids))
+        return self._timed(loaded, trial, tids, checked)
+
+    # --- library and team ---
+
+    def _library(self, trial: Trial) -> Loaded:
+        path = trial.binary.path
+        if path not in self._libraries:
+            self._libraries[path] = lib.load(trial.binary)
+        return self._libraries[path]
+
+    def _settle(self, loaded: Loaded, trial: Trial) -> tuple[int, ...]:
+        """Pin the team anew when it is another one than last time; thread ids of the team."""
+        wanted: Team = (trial.threads, trial.cpus, trial.mask)
+        if self._team != wanted:
+            self._team = None
+            failed = lib.pin(loaded, trial.threads, trial.cpus, trial.mask)
+            if failed:
+                raise Refused(
+                    Reply("skipped", f"{failed} of {trial.threads} threads could not be bound to {trial.cpus}")
+                )
+            self._team = wanted
+        return lib.team(loaded, trial.threads)[0]
+
+    # --- operands and reference ---
+
+    def _forget(self, current: Problem) -> None:
+        """Let go of what only an earlier problem needed; small operands (edges) stay."""
+        sizes = sorted((made.bytes, key) for key, made in self._operands.items() if key[0] != current)
+        total = 0
+        for size, key in sizes:
+            total += size
+            if total > KEPT_BYTES:
+                del self._operands[key]
+        held = {key[0] for key in self._operands} | {current}
+        self._references = {problem: found for problem, found in self._references.items() if problem in held}
+
+    def _any_operands(self, problem: Problem, sets: int = 1) -> Operands:
+        """Operands whose pages may lie anywhere."""
+        key = (problem, sets, None)
+        if key not in self._operands:
+            self._operands[key] = ops.make(self.spec, problem, self.spec.inputs(problem, self.seed), sets)
+        return self._operands[key]
+
+    def _timed_operands(self, loaded: Loaded, trial: Trial) -> Operands:
+        """The operands to time with: touched first by the trial's own team where a machine has several nodes."""
+        if not trial.own_pages:
+            return self._any_operands(trial.problem, trial.sets)
+        team: Team = (trial.threads, trial.cpus, trial.mask)
+        key = (trial.problem, trial.sets, team)
+        if key not in self._operands:
+            for other in [k for k in self._operands if k[0] == trial.problem and k[2] is not None]:
+                del self._operands[other]  # one team's copy at a time beside the one that all are made from
+            source = ops.inputs(self.spec, self._any_operands(trial.problem))
+
+            def touch(blocks: object) -> None:
+                lib.touch(loaded, blocks, trial.threads)  # type: ignore[arg-type]
+
+            self._operands[key] = ops.make(self.spec, trial.problem, source, trial.sets, touch)
+        return self._operands[key]
+
+    def _reference(self, problem: Problem, operands: Operands) -> Reference:
+        if problem not in self._references:
+            outputs = self.spec.reference(problem, ops.inputs(self.spec, operands))
+            self._references[problem] = Reference(outputs, self.spec.tolerance(problem))
+        return self._references[problem]
+
+    # --- checking ---
+
+    def _check(self, loaded: Loaded, trial: Trial) -> Judgement:
+        """Edges first, then the problem itself; the judgement of the problem.
+
+        Raises:
+            Refused: with status wrong.
+        """
+        for edge in (*trial.edges, Edge(trial.problem, trial.dims)):
+            key = (trial.binary.key, edge.problem, edge.dims, trial.threads)
+            if key not in self._passed:
+                self._passed[key] = self._checked_once(loaded, trial, edge)
+        return self._passed[key]
+
+    def _checked_once(self, loaded: Loaded, trial: Trial, edge: Edge) -> Judgement:
+        operands = self._any_operands(edge.problem, _shared_sets(trial) if edge.problem == trial.problem else 1)
+        reference = self._reference(edge.problem, operands)
+        space = self._scratch(loaded, edge, trial)
+        space.data[...] = ops.POISON
+        outputs = ops.outputs(self.spec, operands)
+        for one in outputs.values():
+            ops.mark(one)
+        Runner(loaded, operands, edge.dims, space, trial.threads).run(1)
+        return _right(judge({**outputs}, *reference), space, edge.problem, trial.problem)
+
+    def _scratch(self, loaded: Loaded, edge: Edge, trial: Trial) -> ops.Block:
+        size = lib.workspace_bytes(loaded, edge.dims, trial.threads)
+        if size < 0:
+            raise Refused(Reply("crashed", f"asks for a workspace of {size} bytes"))
+        if trial.scratch_bytes is not None and size > trial.scratch_bytes:
+            raise Refused(
+                Reply("skipped", f"needs a workspace of {size} bytes, there is room for {trial.scratch_bytes}")
+            )
+        return lib.scratch(size)
+
+    # --- timing ---
+
+    def _timed(self, loaded: Loaded, trial: Trial, tids: tuple[int, ...], checked: Judgement) -> Reply:
+        operands = self._timed_operands(loaded, trial)
+        space = self._scratch(loaded, Edge(trial.problem, trial.dims), trial)
+        for index in range(len(operands.sets)):
+            for one in ops.outputs(self.spec, operands, index).values():
+                ops.mark(one)
+        runner = Runner(loaded, operands, trial.dims, space, trial.threads)
+        key = (trial.binary.key, trial.problem, trial.dims, trial.threads, trial.cpus, trial.sample_s)
+        plan = Plan(trial.samples, trial.sample_s * 1e9, trial.give_up_ns, self._calls.get(key, 0))
+        steal, before = _steal(), self.meter.read()
+        taken = sample(runner.run, self.meter, plan)
+        after, stolen = self.meter.read(), _steal()
+        self._calls[key] = taken.calls
+        outputs = ops.outputs(self.spec, operands, runner.last_set)
+        after_all = _right(judge(outputs, *self._references[trial.problem]), space, trial.problem, trial.problem)
+        cpus = lib.team(loaded, trial.threads)[1]
+        if trial.cpus is not None and cpus != trial.cpus:
+            self._team = None  # something moved a thread: bind the team again next time
+        conditions = {
+            "calls": taken.calls,
+            "cpus_observed": cpus,
+            "kept_noisy": taken.kept_noisy,
+            "rejected": len(taken.rejected_ns),
+            "rejected_ns": taken.rejected_ns,
+            "run_delay": self.meter.kind,
+            "steal_ticks": None if steal is None or stolen is None else stolen - steal,
+        }
+        return Reply(
+            status="ok",
+            samples_ns=taken.samples_ns,
+            error=max(checked.error or 0.0, after_all.error or 0.0),
+            tolerance=checked.tolerance,
+            threads_observed=self._observed(tids, taken, before, after),
+            kernel_s=taken.kernel_ns * 1e-9,
+            conditions=pairs(conditions),
+        )
+
+    def _observed(self, tids: tuple[int, ...], taken: Samples, before: Reading, after: Reading) -> int:
+        """Threads that really ran: the team, less those that stood idle, and those the variant made besides."""
+        extra = _tasks() - self._first_tasks - set(tids)
+        ran = {tid for tid, time in after.ran.items() if time > before.ran.get(tid, 0)}
+        if after.ran and taken.kernel_ns >= OBSERVE_NS:
+            return len(ran & set(tids)) + len(extra & ran)
+        return len(tids) + len(extra)
+
+
+def _shared_sets(trial: Trial) -> int:
+    """Sets of the operands that are not one team's own: a single one where teams have their own copies."""
+    return 1 if trial.own_pages else trial.sets
+
+
+def _right(found: Judgement, space: ops.Block, problem: Problem, asked: Problem) -> Judgement:
+    """The judgement when all is right.
+
+    Raises:
+        Refused: with status wrong, and unsound when memory outside of outputs and scratch was written to.
+    """
+    overrun = not ops.intact(space)
+    if not found.reason and not overrun:
+        return found
+    where = "" if problem == asked else f" at n={problem.n} ({' '.join(f'{k}={v}' for k, v in problem.shape)})"
+    reason = ("wrote outside of its workspace" if overrun else found.reason) + where
+    raise Refused(
+        Reply("wrong", reason, error=found.error, tolerance=found.tolerance, sound=not (overrun or found.spoiled))
+    )
+
+
+def _tasks() -> set[int]:
+    try:
+        return {int(name) for name in os.listdir("/proc/self/task")}
+    except OSError:
+        return set()
+
+
+def _steal() -> int | None:
+    """Ticks that the hypervisor gave to somebody else, all CPUs together; None where that is not told.
+
+    Source: proc(5), /proc/stat: user nice system idle iowait irq softirq steal.
+    """
+    try:
+        with open("/proc/stat", encoding="utf-8") as file:
+            words = file.readline().split()
+        return int(words[8])
+    except (OSError, IndexError, ValueError):
+        return None

@@ -1,0 +1,210 @@
+"""Compile a variant once per content: source, frame, macros, knobs, dtype, compiler, flags and instruction sets.
+
+A library lies in the cache folder under the hash of all that, with a note of its checksum beside it. It is written
+under another name and renamed, and built under a lock, so that two processes never see half a file nor build twice.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import os
+import re
+import time
+from typing import NamedTuple
+
+import filelock
+
+from advisor.errors import BadInput, BuildError, Busy
+from advisor.kernels.compilers import Compiler, find_compiler, flags, private_child
+from advisor.kernels.process import run
+from advisor.kernels.variant import Variant, macro_values, source_digest
+from advisor.paths import cache_dir
+from advisor.records import Build, Problem
+
+COMPILE_LIMIT_S = 120.0
+"""Limit of one compilation: they take under a second; a compiler that loops is killed here."""
+
+LAST_LINES = 12
+"""How much of a compiler's output an error carries."""
+
+FRAME = os.path.join(os.path.dirname(os.path.abspath(__file__)), "frame")
+REALS = {"float32": "float", "float64": "double"}
+"""dtype -> what ADV_REAL becomes."""
+
+
+class Library(NamedTuple):
+    """A compiled variant. `seconds`: time this call spent compiling, 0.0 when it lay in the cache."""
+
+    path: str
+    seconds: float
+
+
+class Recipe(NamedTuple):
+    """All that decides what a library contains. `key` names it; `macros` are the values it must have inside."""
+
+    variant: Variant
+    compiler: Compiler
+    flags: tuple[str, ...]
+    real: str
+    macros: tuple[tuple[str, int], ...]
+    key: str
+
+
+def build(variant: Variant, build: Build, problem: Problem) -> Library:
+    """The library of a build, compiled now or taken from the cache.
+
+    Args:
+        variant: the source, as it was read.
+        build: the build part of a choice; its variant and source hash must be this variant's.
+        problem: for the dtype and the macros over its shape.
+
+    Raises:
+        BuildError: it does not compile; the message has the compiler's last lines.
+        BadInput: the source changed since it was read, or a knob is not in its header.
+        UnknownName: the compiler or the flag set does not exist here.
+        Busy: another process has been building the same thing for longer than a compilation may take.
+    """
+    recipe = make_recipe(variant, build, problem)
+    path = os.path.join(_folder(), f"{variant.kernel}-{variant.name}-{recipe.key}.so")
+    if _is_sound(path):
+        return Library(path, 0.0)
+    start = time.monotonic()
+    try:
+        with filelock.FileLock(f"{path}.lock", timeout=2 * COMPILE_LIMIT_S):
+            if not _is_sound(path):  # another process may have built it meanwhile
+                _compile(recipe, path)
+    except filelock.Timeout as error:
+        raise Busy(
+            "another process is building the same variant", got=path, next_step="end it, or try again"
+        ) from error
+    return Library(path, time.monotonic() - start)
+
+
+def make_recipe(variant: Variant, build: Build, problem: Problem) -> Recipe:
+    """Gather what decides a library's content and hash it. Raises as `build`, but for compiling."""
+    if (build.variant, build.source_hash) != (variant.name, variant.source_hash):
+        raise BadInput(
+            "the choice must be of this very source",
+            got=f"{build.variant} {build.source_hash}",
+            allowed=f"{variant.name} {variant.source_hash}",
+            next_step="tune again: the source changed since the choice was made",
+        )
+    if problem.dtype not in REALS:
+        raise BadInput("C variants are built for a real dtype", got=problem.dtype, allowed=", ".join(REALS))
+    compiler, macros = find_compiler(build.compiler), macro_values(variant, problem, build.knobs)
+    chosen, real = flags(build.flags), REALS[problem.dtype]
+    content = {
+        "source": _checked_digest(variant),
+        "frame": _frame_digest(FRAME),
+        "macros": macros,
+        "real": real,
+        "compiler": [compiler.path, compiler.version],
+        "flags": chosen,
+        "isa": _isa(),
+    }
+    key = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
+    return Recipe(variant, compiler, chosen, real, macros, key)
+
+
+def _folder() -> str:
+    return private_child(cache_dir(), "build")
+
+
+def _digest(path: str) -> str:
+    with open(path, "rb") as file:
+        return hashlib.sha256(file.read()).hexdigest()
+
+
+def _checked_digest(variant: Variant) -> str:
+    try:
+        source = source_digest(variant.path)
+    except OSError as error:
+        raise BadInput("the variant's source must be readable", got=variant.path) from error
+    if not source.startswith(variant.source_hash):
+        raise BadInput("the source changed since it was read", got=variant.path, next_step="start again")
+    return source
+
+
+@functools.lru_cache(maxsize=4)
+def _frame_digest(folder: str) -> list[str]:
+    return [_digest(os.path.join(folder, name)) for name in ("advisor.h", "frame.c")]
+
+
+@functools.cache
+def _isa() -> str:
+    """What -march=native looks at: the first CPU's identity and instruction sets, hashed."""
+    wanted = re.compile(r"^(vendor_id|cpu family|model|stepping|flags|Features|CPU part|isa)\s*:.*$", re.M)
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as file:
+            first = file.read().split("\n\n")[0]
+    except OSError:
+        first = ""
+    lines = [match[0] for match in wanted.finditer(first)]
+    return hashlib.sha256("\n".join([os.uname().machine, *lines]).encode()).hexdigest()[:12]
+
+
+def _note(path: str) -> str:
+    return f"{path}.json"
+
+
+def _is_sound(path: str) -> bool:
+    """Whether a cached library is this user's, not writable by others, no link, and has its noted checksum."""
+    try:
+        found = os.lstat(path)
+        if os.path.islink(path) or found.st_uid != os.getuid() or found.st_mode & 0o022:
+            return False
+        with open(_note(path), encoding="utf-8") as file:
+            note = json.load(file)
+        return bool(note["sha256"] == _digest(path))
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
+
+
+def _wrapper(recipe: Recipe) -> str:
+    """The file that is compiled: the variant, then what it really was compiled with, for the worker to check."""
+    names = [name for name, _ in recipe.macros]
+    quoted = json.dumps(recipe.variant.path)
+    return "\n".join(
+        [
+            f"#include {quoted}",
+            "#include <stdint.h>",
+            f'const char advisor_build_key[] = "{recipe.key}";',
+            f"const int64_t advisor_macro_values[] = {{{', '.join([*names, '0'])}}};",
+            "const int64_t advisor_real_bytes = sizeof(ADV_REAL);",
+            "",
+        ]
+    )
+
+
+def _command(recipe: Recipe, wrapper: str, library: str) -> list[str]:
+    own = os.path.dirname(recipe.variant.path)
+    defines = [f"-D{name}={value}" for name, value in (("ADV_REAL", recipe.real), *recipe.macros)]
+    common = ["-std=gnu11", "-fPIC", "-shared", f"-I{FRAME}", f"-I{own}"]
+    sources = [wrapper, os.path.join(FRAME, "frame.c")]
+    return [recipe.compiler.path, *recipe.flags, *common, *defines, *sources, "-o", library, "-lm"]
+
+
+def _compile(recipe: Recipe, path: str) -> None:
+    temporary = f"{path}.{os.getpid()}"
+    wrapper, library = f"{temporary}.c", f"{temporary}.so"
+    try:
+        with open(wrapper, "w", encoding="utf-8") as file:
+            file.write(_wrapper(recipe))
+        status, output = run(_command(recipe, wrapper, library), COMPILE_LIMIT_S, cwd=os.path.dirname(path))
+        if status or not os.path.exists(library):
+            raise BuildError(
+                f"{recipe.variant.name} must compile with {recipe.compiler.name} {' '.join(recipe.flags)}",
+                got=f"exit status {status}",
+                next_step="\n".join(output.strip().splitlines()[-LAST_LINES:]),
+            )
+        os.chmod(library, 0o700)
+        with open(f"{temporary}.json", "w", encoding="utf-8") as file:
+            json.dump({"sha256": _digest(library), "macros": recipe.macros}, file)
+        os.replace(library, path)
+        os.replace(f"{temporary}.json", _note(path))
+    finally:
+        for leftover in (wrapper, library, f"{temporary}.json"):
+            if os.path.exists(leftover):
+                os.unlink(leftover)

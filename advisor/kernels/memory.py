@@ -1,0 +1,102 @@
+"""How much memory a trial needs and how much there is, before anything is launched.
+
+What there is: the least of MemAvailable and the room left under every memory limit from this process's control group
+up to the root, version 1 and 2. A limit's page cache that the kernel would give back counts as room.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+
+from advisor.kernels.spec import KernelSpec
+from advisor.records import Problem
+
+ITEM_BYTES = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}
+USABLE = 0.9
+"""Share of the room that a trial may take: the rest is for the interpreter, the page tables, everybody else."""
+
+_V1_UNLIMITED = 1 << 60
+"""Version 1 writes a number near 2**63 where there is no limit."""
+
+
+def need_bytes(spec: KernelSpec, problem: Problem, copies: int = 1) -> int:
+    """Bytes that a trial keeps and needs for a moment, apart from the variant's workspace.
+
+    Args:
+        spec: the kernel's spec.
+        problem: one problem.
+        copies: sets of operands that exist side by side (several in the cold regime).
+
+    Returns:
+        Inputs and outputs in their dtype, once as they are made and once for each copy, and once more in float64 for
+        the reference.
+    """
+    elements = sum(spec.elements(problem))
+    return elements * (ITEM_BYTES[problem.dtype] * (1 + copies) + ITEM_BYTES["float64"])
+
+
+def room_bytes(root: str = "/", pid: str = "self") -> int | None:
+    """Bytes that may be taken now, None where neither /proc/meminfo nor a limit can be read."""
+    found = [_available(root), *_group_rooms(root, pid)]
+    known = [room for room in found if room is not None]
+    return max(0, min(known)) if known else None
+
+
+def _read(path: str) -> str | None:
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            return file.read()
+    except OSError:
+        return None
+
+
+def _number(path: str) -> int | None:
+    text = (_read(path) or "").strip()
+    return int(text) if text.isdigit() else None  # "max" means no limit
+
+
+def _available(root: str) -> int | None:
+    for line in (_read(os.path.join(root, "proc/meminfo")) or "").splitlines():
+        words = line.split()
+        if len(words) >= 2 and words[0] == "MemAvailable:" and words[1].isdigit():
+            return int(words[1]) * 1024
+    return None
+
+
+def _group_rooms(root: str, pid: str) -> list[int]:
+    """Room under each memory limit on the way from this process's groups up to the root of each hierarchy."""
+    rooms = []
+    for line in (_read(os.path.join(root, "proc", pid, "cgroup")) or "").splitlines():
+        _, controllers, path = [*line.split(":", 2), "", ""][:3]
+        if controllers == "":
+            rooms += _walk(os.path.join(root, "sys/fs/cgroup"), path, _room_v2)
+        elif "memory" in controllers.split(","):
+            rooms += _walk(os.path.join(root, "sys/fs/cgroup/memory"), path, _room_v1)
+    return rooms
+
+
+def _walk(mount: str, path: str, room_of: Callable[[str], int | None]) -> list[int]:
+    """Inside a container the path may be the host's and not exist here; the walk then ends at the mount itself."""
+    parts = [part for part in path.split("/") if part and part != ".."]
+    folders = [os.path.join(mount, *parts[:depth]) for depth in range(len(parts), -1, -1)]
+    return [room for room in map(room_of, folders) if room is not None]
+
+
+def _room_v2(folder: str) -> int | None:
+    return _room(folder, ("memory.max", "memory.current", "inactive_file"))
+
+
+def _room_v1(folder: str) -> int | None:
+    return _room(folder, ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"))
+
+
+def _room(folder: str, names: tuple[str, str, str]) -> int | None:
+    limit, used = _number(os.path.join(folder, names[0])), _number(os.path.join(folder, names[1]))
+    if limit is None or used is None or limit >= _V1_UNLIMITED:
+        return None
+    for line in (_read(os.path.join(folder, "memory.stat")) or "").splitlines():
+        words = line.split()
+        if len(words) == 2 and words[0] == names[2] and words[1].isdigit():
+            used -= int(words[1])
+    return limit - used

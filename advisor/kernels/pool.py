@@ -1,0 +1,317 @@
+"""WorkerPool: the executor that really runs. One persistent worker a process part; failures become statuses.
+
+A measurement: is it possible here (variant, instruction sets, placement, runtime) -> is there memory -> is it built ->
+ask the worker -> did mask or quota change meanwhile. Only one worker runs at a time, the others are stopped.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple
+
+from advisor.errors import AdvisorError, BadInput, BuildError
+from advisor.kernels.build import REALS, build, make_recipe
+from advisor.kernels.child import Answer, Child
+from advisor.kernels.compilers import find_compiler
+from advisor.kernels.edges import edges
+from advisor.kernels.executor import Ask
+from advisor.kernels.memory import ITEM_BYTES, USABLE, need_bytes, room_bytes
+from advisor.kernels.messages import Binary, Edge, Hello, Trial
+from advisor.kernels.process import LAUNCH_MASK
+from advisor.kernels.registry import origin
+from advisor.kernels.spec import KernelSpec
+from advisor.kernels.variant import Variant, entry_dims, is_valid, missing_isa
+from advisor.records import Build, Choice, Machine, Measurement, Problem, Process, Team, pairs
+from advisor.topology import limits
+from advisor.topology.files import span
+from advisor.topology.placement import evaluate
+
+COLD_FACTOR = 2
+"""Cold operands rotate through this many times the last-level caches, so that each is evicted before its next turn."""
+
+ASSUMED_CACHE_BYTES = 64 << 20
+"""Last-level cache where its size is unknown: more than most have, so that cold stays cold."""
+
+MOST_SETS = 256
+"""Sets of cold operands at most; the conditions say how many there were."""
+
+
+class Prepared(NamedTuple):
+    """What `prepare` did: builds that are ready, builds that failed, wall time."""
+
+    ready: int
+    failed: int
+    seconds: float
+
+
+class _Limits(NamedTuple):
+    """What must not change around a trial."""
+
+    mask: tuple[int, ...]
+    quota: float | None
+
+
+class _Built(NamedTuple):
+    binary: Binary
+    seconds: float
+
+
+class _Room(NamedTuple):
+    """Memory for a trial: what it may use as scratch, or why there is none."""
+
+    scratch_bytes: int | None
+    reason: str
+
+
+class WorkerPool:
+    """An Executor of real processes. Close it, or use it as a context manager.
+
+    Workers are started by the calling thread and die with it: use one pool from one thread.
+    """
+
+    def __init__(self, machine: Machine, spec: KernelSpec, variants: Sequence[Variant], seed: int = 0) -> None:
+        self.machine = machine
+        self.spec = spec
+        self._variants = {(variant.name, variant.source_hash): variant for variant in variants}
+        self._hello = Hello(origin(spec), seed)
+        self._children: dict[Process, Child] = {}
+        self._problems: dict[Process, Problem] = {}
+        self._binaries: dict[str, Binary] = {}
+        self._unbuilt: dict[str, str] = {}
+        self._edges: dict[tuple[Build, Problem], tuple[Edge, ...]] = {}
+        self._crashed: dict[tuple[Problem, Build, int], Measurement] = {}
+
+    def __enter__(self) -> WorkerPool:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End all workers. Idempotent."""
+        while self._children:
+            _, child = self._children.popitem()
+            child.kill()
+        self._problems.clear()
+
+    # --- the two questions ---
+
+    def measure(self, problem: Problem, choice: Choice, ask: Ask) -> Measurement:
+        """Build if needed, verify against the DNF, pin, warm up, sample; see Executor.
+
+        A choice that crashed a worker is not run again on the same problem; the answer is the one it gave.
+        """
+        return self._measure(problem, choice, ask, with_edges=True)
+
+    def check(self, problem: Problem, choice: Choice, limit_s: float) -> Measurement:
+        """Compare one choice with the DNF on one problem, without edge problems and without timing."""
+        return self._measure(problem, choice, Ask(0, limit_s), with_edges=False)
+
+    def prepare(self, problem: Problem, choices: Iterable[Choice]) -> Prepared:
+        """Compile what these choices need, several at a time within the CPU budget. Failures are remembered."""
+        start = time.monotonic()
+        wanted: dict[str, tuple[Build, Variant]] = {}
+        failed = 0
+        for made in dict.fromkeys(choice.build for choice in choices):
+            try:
+                variant = self._variant(made)
+                wanted.setdefault(make_recipe(variant, made, problem).key, (made, variant))
+            except AdvisorError:
+                failed += 1  # the measurement will say why
+        with ThreadPoolExecutor(max_workers=self._budget()) as threads:
+            futures = [threads.submit(self._build, variant, made, problem) for made, variant in wanted.values()]
+            try:
+                built = [future.result() for future in futures]
+            except BaseException:
+                threads.shutdown(cancel_futures=True)
+                raise
+        broken = sum(isinstance(one, str) for one in built)
+        return Prepared(len(built) - broken, failed + broken, time.monotonic() - start)
+
+    # --- the steps ---
+
+    def _measure(self, problem: Problem, choice: Choice, ask: Ask, with_edges: bool) -> Measurement:
+        start = time.monotonic()
+        if choice.team is not None and (problem, choice.build, choice.team.threads) in self._crashed:
+            known = self._crashed[problem, choice.build, choice.team.threads]
+            return known._replace(choice=choice, reason=f"not run again: {known.reason}", seconds=0.0, compile_s=0.0)
+        found = self._attempt(problem, choice, ask, with_edges)
+        if found.status == "crashed" and choice.team is not None:
+            self._crashed[problem, choice.build, choice.team.threads] = found
+        return found._replace(seconds=time.monotonic() - start)
+
+    def _attempt(self, problem: Problem, choice: Choice, ask: Ask, with_edges: bool) -> Measurement:
+        skipped = Measurement(problem, choice, "skipped")
+        if choice.team is None or choice.process is None:
+            return skipped._replace(reason="a choice for a CPU needs a team and a process part")
+        try:
+            variant = self._possible(problem, choice.build, choice.process)
+            before = _limits()
+            cpus = evaluate(choice.team.placement, self.machine.array, before.mask, choice.team.threads)
+            room = self._room(problem, choice.process)
+            if room.reason:
+                return skipped._replace(reason=room.reason)
+            built = self._build(variant, choice.build, problem)
+            if isinstance(built, str):
+                return skipped._replace(reason=built)
+            trial = self._trial(problem, variant, choice.build, choice.team, ask)
+            trial = trial._replace(binary=built.binary, cpus=cpus, mask=before.mask, scratch_bytes=room.scratch_bytes)
+            if with_edges:
+                trial = trial._replace(edges=self._edges_of(variant, choice.build, problem))
+        except AdvisorError as error:
+            return skipped._replace(reason=str(error))
+        answer = self._ask(choice.process, trial, ask.limit_s)
+        return _measurement(problem, choice, answer, trial, (before, _limits()))._replace(compile_s=built.seconds)
+
+    def _possible(self, problem: Problem, made: Build, process: Process) -> Variant:
+        """The variant of a build that can run here. Raises AdvisorError with what is missing."""
+        variant = self._variant(made)
+        missing = missing_isa(variant, self.machine)
+        if missing:
+            raise BadInput(f"{variant.name} needs instruction sets that this machine lacks", got=" ".join(missing))
+        if problem.kernel != self.spec.name or not is_valid(variant, problem, made.knobs):
+            raise BadInput(
+                f"{variant.name} does not exist for this problem with these knobs",
+                got=f"{problem.kernel} {problem.dtype} {problem.dims()} {dict(made.knobs)}",
+                allowed=" and ".join(variant.valid) or f"{', '.join(variant.dtypes)} of {self.spec.name}",
+            )
+        runtime = find_compiler(made.compiler).runtime
+        if runtime != process.runtime:
+            raise BadInput(
+                "compiler and process part must mean the same OpenMP runtime", got=process.runtime, allowed=runtime
+            )
+        return variant
+
+    def _variant(self, made: Build) -> Variant:
+        key = (made.variant, made.source_hash)
+        if key not in self._variants:
+            raise BadInput(
+                "a choice must be of a variant at hand, in this very version",
+                got=f"{made.variant} {made.source_hash}",
+                allowed=", ".join(f"{name} {digest}" for name, digest in sorted(self._variants)),
+            )
+        return self._variants[key]
+
+    def _build(self, variant: Variant, made: Build, problem: Problem) -> _Built | str:
+        """The binary of a build, or why there is none. Safe to call from several threads."""
+        recipe = make_recipe(variant, made, problem)
+        if recipe.key in self._unbuilt:
+            return self._unbuilt[recipe.key]
+        if recipe.key in self._binaries:
+            return _Built(self._binaries[recipe.key], 0.0)
+        try:
+            library = build(variant, made, problem)
+        except BuildError as error:
+            self._unbuilt[recipe.key] = str(error)
+            return self._unbuilt[recipe.key]
+        values = tuple(value for _, value in recipe.macros)
+        real_bytes = {"float": 4, "double": 8}[REALS[problem.dtype]]
+        self._binaries[recipe.key] = Binary(library.path, variant.symbol, recipe.key, values, real_bytes)
+        return _Built(self._binaries[recipe.key], library.seconds)
+
+    def _trial(self, problem: Problem, variant: Variant, made: Build, team: Team, ask: Ask) -> Trial:
+        return Trial(
+            problem=problem,
+            dims=entry_dims(self.spec, variant, problem, made.knobs),
+            binary=Binary("", variant.symbol, "", (), 0),
+            threads=team.threads,
+            cpus=None,
+            mask=(),
+            edges=(),
+            samples=ask.samples,
+            sample_s=ask.sample_s,
+            give_up_ns=ask.give_up_ns,
+            sets=self._sets(problem),
+            own_pages=self._own_pages(),
+            scratch_bytes=None,
+        )
+
+    def _edges_of(self, variant: Variant, made: Build, problem: Problem) -> tuple[Edge, ...]:
+        key = (made, problem)
+        if key not in self._edges:
+            self._edges[key] = edges(self.spec, variant, problem, made.knobs)
+        return self._edges[key]
+
+    def _own_pages(self) -> bool:
+        """Several nodes with CPUs: where pages lie matters, so each team touches its own first."""
+        return sum(bool(node.cpus) for node in self.machine.numa_nodes) > 1
+
+    def _sets(self, problem: Problem) -> int:
+        if problem.regime != "cold":
+            return 1
+        caches = (self.machine.caches.l3 or 0) * max(1, len(self.machine.l3_groups)) or ASSUMED_CACHE_BYTES
+        one = sum(self.spec.elements(problem)) * ITEM_BYTES[problem.dtype]
+        return min(MOST_SETS, max(2, -(-COLD_FACTOR * caches // max(one, 1)) + 1))
+
+    def _room(self, problem: Problem, process: Process) -> _Room:
+        """What the workspace may take once the operands are there; parked workers are let go where it is tight."""
+        need = need_bytes(self.spec, problem, self._sets(problem) + self._own_pages())
+        room = room_bytes()
+        if room is None:
+            return _Room(None, "")
+        resident = self._problems.get(process) == problem
+        if not resident and need > USABLE * room:
+            self.close()
+            room = room_bytes() or 0
+        left = int(USABLE * room) - (0 if resident else need)
+        if left < 0:
+            return _Room(None, f"needs about {need} bytes of memory, {room} are free")
+        return _Room(left, "")
+
+    def _budget(self) -> int:
+        """CPUs that compilations may use: the launch mask within the quota."""
+        quota = self.machine.cpu_quota
+        return max(1, len(LAUNCH_MASK) if quota is None else min(len(LAUNCH_MASK), int(quota)))
+
+    def _ask(self, process: Process, trial: Trial, limit_s: float) -> Answer:
+        """Ask the worker of a process part, started now when there is none; forget it when it does not come back."""
+        child = self._children.get(process)
+        if child is None or not child.alive:
+            self._drop(process)
+            child = self._children[process] = Child(process, self._hello)
+        try:
+            answer = child.ask(trial, limit_s)
+        except BaseException:
+            self._drop(process)
+            raise
+        if child.alive:
+            self._problems[process] = trial.problem
+        else:
+            self._drop(process)
+        return answer
+
+    def _drop(self, process: Process) -> None:
+        child = self._children.pop(process, None)
+        self._problems.pop(process, None)
+        if child is not None:
+            child.kill()
+
+
+def _limits() -> _Limits:
+    found = limits.read()
+    return _Limits(found.allowed_cpus or (), found.cpu_quota)
+
+
+def _measurement(
+    problem: Problem, choice: Choice, answer: Answer, trial: Trial, around: tuple[_Limits, _Limits]
+) -> Measurement:
+    """The record of an answer."""
+    before, after = around
+    found = Measurement(problem, choice, answer.status, reason=answer.reason)
+    conditions = {"mask": span(before.mask), "quota": before.quota, "sets": trial.sets}
+    if answer.reply is not None:
+        reply = answer.reply
+        conditions |= dict(reply.conditions)
+        found = found._replace(
+            samples_ns=reply.samples_ns,
+            error=reply.error,
+            tolerance=reply.tolerance,
+            threads_observed=reply.threads_observed,
+            kernel_s=reply.kernel_s,
+        )
+    if before != after and found.status == "ok":
+        conditions["mask_after"], conditions["quota_after"] = span(after.mask), after.quota
+        found = found._replace(status="skipped", samples_ns=(), reason="mask or quota changed during the trial")
+    return found._replace(conditions=pairs(conditions))

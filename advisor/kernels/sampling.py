@@ -1,0 +1,164 @@
+"""Timing in a bench worker: samples long enough, and repeated when something else held a thread off its CPU.
+
+Source: lessons.md of the project's design, "Protocol that worked": two warm-ups, samples of 0.5 to 2 ms, a sample is
+rejected when its threads waited for a CPU more than 1 % of it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import resource
+from collections.abc import Callable
+from typing import NamedTuple
+
+WAIT_SHARE = 0.01
+"""A sample whose threads together waited longer than this share of it for a CPU is rejected."""
+
+RETRIES = 4
+"""Times a rejected sample is repeated; after that the last one is kept and counted as noisy."""
+
+SWITCH_SLICE_NS = 100e6
+"""Without run delays: one involuntary switch for each begun 100 ms is let pass, as a 1 ms slice would be 1 % of it."""
+
+AIM = 1.25
+"""Calls are chosen to overshoot the least duration by this much, so that it is seldom missed."""
+
+MOST_CALLS = 1 << 24
+_TASKS = "/proc/self/task"
+
+
+class Reading(NamedTuple):
+    """Nanoseconds run and waited by each thread so far, and involuntary switches of the process."""
+
+    ran: dict[int, int]
+    waited: dict[int, int]
+    switches: int
+
+
+class Meter:
+    """Reads what the scheduler did to this process's threads. Keeps the files open; `close` it."""
+
+    def __init__(self) -> None:
+        self._files: dict[int, int] = {}
+        first = self._threads()
+        self.kind = "schedstat" if any(ran > 0 for ran, _ in first.values()) else "switches"
+
+    def read(self) -> Reading:
+        """The counters now."""
+        found = self._threads() if self.kind == "schedstat" else {}
+        switches = 0 if found else resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw
+        return Reading(
+            {tid: ran for tid, (ran, _) in found.items()}, {tid: wait for tid, (_, wait) in found.items()}, switches
+        )
+
+    def close(self) -> None:
+        """Close the files. Idempotent."""
+        for descriptor in self._files.values():
+            os.close(descriptor)
+        self._files.clear()
+
+    def _threads(self) -> dict[int, tuple[int, int]]:
+        found = {}
+        try:
+            tids = {int(name) for name in os.listdir(_TASKS)}
+        except OSError:
+            tids = set()
+        for tid in list(self._files):
+            if tid not in tids:
+                os.close(self._files.pop(tid))
+        for tid in tids:
+            with contextlib.suppress(OSError, ValueError):
+                words = os.pread(self._file(tid), 64, 0).split()
+                found[tid] = (int(words[0]), int(words[1]))
+        return found
+
+    def _file(self, tid: int) -> int:
+        if tid not in self._files:
+            self._files[tid] = os.open(f"{_TASKS}/{tid}/schedstat", os.O_RDONLY | os.O_CLOEXEC)
+        return self._files[tid]
+
+
+def is_noisy(before: Reading, after: Reading, elapsed_ns: float) -> bool:
+    """Whether something else held the threads up between two readings for more than the share that is let pass."""
+    if after.waited:
+        waited = sum(wait - before.waited.get(tid, 0) for tid, wait in after.waited.items())
+        return waited > WAIT_SHARE * elapsed_ns
+    return after.switches - before.switches > elapsed_ns / SWITCH_SLICE_NS
+
+
+class Plan(NamedTuple):
+    """How to sample. `calls`: the number a sample started with last time, 0 when unknown."""
+
+    samples: int
+    sample_ns: float
+    give_up_ns: float | None
+    calls: int = 0
+
+
+class Samples(NamedTuple):
+    """Mean time of a call in each sample, and in each rejected one; `kept_noisy` of the kept should have been."""
+
+    samples_ns: tuple[float, ...]
+    rejected_ns: tuple[float, ...]
+    kept_noisy: int
+    calls: int
+    kernel_ns: int
+
+
+Run = Callable[[int], int]
+"""Runs so many calls and returns the nanoseconds they took together."""
+
+
+def sample(run: Run, meter: Meter, plan: Plan) -> Samples:
+    """Two warm-ups, then the samples; ends after the first sample when that is over `give_up_ns`.
+
+    A choice whose single call already fills a sample and is hopeless costs no call beyond the warm-ups.
+    """
+    spent = run(1)
+    before = meter.read()
+    warm = run(1)
+    spent += warm
+    over = plan.give_up_ns is not None and warm >= plan.sample_ns and warm > plan.give_up_ns
+    if over and not is_noisy(before, meter.read(), warm):
+        return Samples((float(warm),), (), 0, 1, spent)
+    calls = plan.calls or _more(1, warm, plan.sample_ns)
+    kept: list[float] = []
+    rejected: list[float] = []
+    noisy = 0
+    while len(kept) < plan.samples:
+        elapsed, calls, was_noisy, all_ns = _one(run, meter, calls, plan.sample_ns, rejected)
+        spent += all_ns
+        noisy += was_noisy
+        kept.append(elapsed / calls)
+        if plan.give_up_ns is not None and kept[0] > plan.give_up_ns:
+            break
+    return Samples(tuple(kept), tuple(rejected), noisy, calls, spent)
+
+
+def _one(run: Run, meter: Meter, calls: int, sample_ns: float, rejected: list[float]) -> tuple[int, int, bool, int]:
+    """One sample under the rules: (its duration, calls in it, whether it is noisy all the same, all time spent).
+
+    A sample that turns out too short (the number of calls was guessed in a slow moment) is made longer and run again.
+    """
+    spent, attempts = 0, 0
+    while True:
+        before = meter.read()
+        elapsed = run(calls)
+        spent += elapsed
+        if elapsed < sample_ns and calls < MOST_CALLS:
+            calls = _more(calls, elapsed, sample_ns)
+            continue
+        noisy = is_noisy(before, meter.read(), elapsed)
+        if not noisy or attempts == RETRIES:
+            return elapsed, calls, noisy, spent
+        rejected.append(elapsed / calls)
+        attempts += 1
+
+
+def _more(calls: int, elapsed_ns: int, sample_ns: float) -> int:
+    """Calls that should fill a sample when `calls` took `elapsed_ns`; more than before whenever that was too short."""
+    if elapsed_ns >= sample_ns:
+        return calls
+    return min(MOST_CALLS, max(calls + 1, math.ceil(calls * AIM * sample_ns / max(elapsed_ns, 1))))

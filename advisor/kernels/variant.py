@@ -1,0 +1,386 @@
+"""Variant: one realisation (ONF) of a kernel, described by the comment that opens its source file.
+
+Header keys and the C entry's form: docs/add-a-variant.md.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import os
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from advisor.errors import BadInput, UnknownName
+from advisor.kernels import registry
+from advisor.kernels.expressions import evaluate, names_in
+from advisor.kernels.spec import KernelSpec
+from advisor.records import DTYPES, Build, Machine, Pairs, Problem, pairs
+
+__all__ = [
+    "Variant",
+    "default_build",
+    "entry_dims",
+    "evaluate",
+    "is_valid",
+    "knob_sets",
+    "macro_values",
+    "missing_isa",
+    "names",
+    "read_variant",
+    "run_values",
+    "source_digest",
+    "variants",
+]
+
+Knobs = tuple[tuple[str, tuple[int, ...]], ...]
+"""Knob name -> values, in the order of the header (run knobs are handed over in this order)."""
+
+SUFFIXES = {".c": "c"}
+"""Source suffix -> the language its header must name."""
+
+_HEADER = re.compile(r"\A/\*\s*variant\s*(\{.*?\})\s*\*/", re.S)
+_COMMENT = re.compile(r"/\*.*?\*/|//[^\n]*", re.S)
+_INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]+"([^"/]+)"', re.M)
+_MACRO = re.compile(r"[A-Z][A-Z0-9_]*\Z")
+_NAME = re.compile(r"[a-z_][A-Za-z0-9_]*\Z")
+_ISA = re.compile(r"[a-z0-9_.]+\Z")
+_FRAME_MACROS = frozenset({"ADV_REAL"})
+
+
+class Variant(NamedTuple):
+    """One source file. `rank`: lowest wins for an untuned machine.
+
+    `source_hash`: 12 hex digits of the sha256 of the file, and of the headers beside it that it includes.
+
+    `macros` maps a macro to an expression over the dims, `reads`, `writes`, `atomics` are expressions over dims and
+    knobs (elements moved, atomic updates), `valid` expressions that must all hold for a choice to exist.
+    """
+
+    kernel: str
+    name: str
+    path: str
+    source_hash: str
+    idea: str
+    language: str
+    symbol: str
+    dtypes: tuple[str, ...]
+    requires: tuple[str, ...]
+    macros: Pairs
+    build_knobs: Knobs
+    run_knobs: Knobs
+    defaults: Pairs
+    valid: tuple[str, ...]
+    reads: str
+    writes: str
+    atomics: str
+    mapping: str
+    rank: int
+
+
+def variants(kernel: str, extra_dirs: Sequence[str] = ()) -> tuple[Variant, ...]:
+    """All variants of a kernel, sorted by (rank, name).
+
+    Args:
+        kernel: its name.
+        extra_dirs: folders given by `--kernel-dir`: DIR/<kernel>/*.c, and DIR/*.c whose header names its kernel.
+
+    Raises:
+        UnknownName: no such kernel.
+        BadInput: a header lies, or two files have one name.
+    """
+    places = registry.folders(extra_dirs).get(kernel, ())
+    paths = [path for place in places for path in _sources(place)]
+    loose = [path for root in extra_dirs for path in _sources(root) if _header_kernel(path) == kernel]
+    found: dict[str, Variant] = {}
+    for variant in (read_variant(path, kernel) for path in [*paths, *loose]):
+        other = found.setdefault(variant.name, variant)
+        if other.path != variant.path:
+            raise BadInput(f"variants of {kernel} need names of their own", got=f"{other.path} and {variant.path}")
+    if not found and kernel not in registry.kernels(extra_dirs):
+        raise UnknownName("there is no such kernel", got=kernel, allowed=", ".join(registry.kernels(extra_dirs)))
+    return tuple(sorted(found.values(), key=lambda v: (v.rank, v.name)))
+
+
+def _sources(folder: str) -> list[str]:
+    """Variant sources of one folder, sorted by name. In a kernel's folder every C file must be a variant."""
+    names = sorted(name for name in os.listdir(folder) if os.path.splitext(name)[1] in SUFFIXES)
+    paths = [os.path.realpath(os.path.join(folder, name)) for name in names]
+    return [path for path in paths if os.path.isfile(path)]
+
+
+def _header_kernel(path: str) -> object:
+    found = _HEADER.match(_text(path))
+    return _json(found[1], path).get("kernel") if found else None
+
+
+def _text(path: str) -> str:
+    try:
+        with open(path, encoding="utf-8") as file:
+            return file.read()
+    except UnicodeDecodeError as error:
+        raise BadInput("a variant's source must be UTF-8 text", got=path) from error
+
+
+def _json(text: str, path: str) -> dict[str, Any]:
+    try:
+        data = json.loads(text)
+    except ValueError as error:
+        raise BadInput(f"{path}: the header must be JSON", got=text[:60], next_step=str(error)) from error
+    if not isinstance(data, dict):
+        raise BadInput(f"{path}: the header must be a JSON object", got=text[:60])
+    return data
+
+
+def read_variant(path: str, kernel: str) -> Variant:
+    """The variant that a source file describes.
+
+    Raises:
+        BadInput: no header, a key missing, unknown or of the wrong kind, or the source does not keep what it says.
+    """
+    text = _text(path)
+    found = _HEADER.match(text)
+    if not found:
+        raise BadInput(
+            "a variant must begin with the comment /* variant {JSON} */",
+            got=path,
+            next_step="see docs/add-a-variant.md",
+        )
+    head = _json(found[1], path)
+    _check_keys(head, path, kernel)
+    name, suffix = os.path.splitext(os.path.basename(path))
+    variant = Variant(
+        kernel=kernel,
+        name=name,
+        path=os.path.realpath(path),
+        source_hash=source_digest(path)[:12],
+        idea=head["idea"],
+        language=head["language"],
+        symbol=head["symbol"],
+        dtypes=tuple(head["dtypes"]),
+        requires=tuple(head["requires"]),
+        macros=pairs(head["macros"]),
+        build_knobs=tuple((knob, tuple(values)) for knob, values in head["build_knobs"].items()),
+        run_knobs=tuple((knob, tuple(values)) for knob, values in head["run_knobs"].items()),
+        defaults=pairs(head["defaults"]),
+        valid=tuple(head["valid"]),
+        reads=head["reads"],
+        writes=head["writes"],
+        atomics=head["atomics"],
+        mapping=head["mapping"],
+        rank=head["rank"],
+    )
+    _check(SUFFIXES.get(suffix) == variant.language, path, "language", variant.language, "that of the file's suffix")
+    _check_names(variant)
+    _check_knobs(variant)
+    _check_source(variant, _COMMENT.sub(" ", "\n".join(_text(part) for part in _parts(path))))
+    return variant
+
+
+def source_digest(path: str) -> str:
+    """The sha256 of a source file, followed by the headers beside it that it includes (directly or through others)."""
+    return hashlib.sha256("".join(_text(part) for part in _parts(path)).encode()).hexdigest()
+
+
+def _parts(path: str) -> list[str]:
+    """The source, then the headers of its own folder that it includes, each once, in the order of inclusion."""
+    found, folder = [path], os.path.dirname(path)
+    for part in found:  # grows while it is walked
+        for name in _INCLUDE.findall(_text(part)):
+            header = os.path.join(folder, name)
+            if header not in found and os.path.isfile(header):
+                found.append(header)
+    return found
+
+
+_KINDS: dict[str, tuple[type, ...]] = {
+    "idea": (str,),
+    "language": (str,),
+    "symbol": (str,),
+    "dtypes": (list,),
+    "requires": (list,),
+    "macros": (dict,),
+    "build_knobs": (dict,),
+    "run_knobs": (dict,),
+    "defaults": (dict,),
+    "valid": (list,),
+    "reads": (str,),
+    "writes": (str,),
+    "atomics": (str, int),
+    "mapping": (str,),
+    "rank": (int,),
+}
+_OPTIONAL: dict[str, Any] = {
+    "requires": [],
+    "macros": {},
+    "build_knobs": {},
+    "run_knobs": {},
+    "defaults": {},
+    "valid": [],
+    "atomics": "0",
+}
+
+
+def _check(good: bool, path: str, key: str, got: object, allowed: str) -> None:
+    if not good:
+        raise BadInput(
+            f"{os.path.basename(path)}: the header's {key} must hold",
+            got=got,
+            allowed=allowed,
+            next_step=f"edit {path}",
+        )
+
+
+def _check_keys(head: dict[str, Any], path: str, kernel: str) -> None:
+    """Fill in optional keys, then check that every key is there, known, and of the right kind."""
+    for key, value in _OPTIONAL.items():
+        head.setdefault(key, value)
+    named = head.pop("kernel", kernel)
+    _check(named == kernel, path, "kernel", named, kernel)
+    _check(set(head) == set(_KINDS), path, "keys", sorted(set(head) ^ set(_KINDS)), ", ".join(_KINDS))
+    for key, kinds in _KINDS.items():
+        good = isinstance(head[key], kinds) and not isinstance(head[key], bool)
+        _check(good, path, key, head[key], " or ".join(kind.__name__ for kind in kinds))
+    head["atomics"] = str(head["atomics"])
+
+
+def _check_names(variant: Variant) -> None:
+    path = variant.path
+    _check(_NAME.match(variant.name) is not None, path, "file name", variant.name, "small letters, digits, _")
+    _check(re.fullmatch(r"[A-Za-z_]\w*", variant.symbol) is not None, path, "symbol", variant.symbol, "a C name")
+    _check(bool(variant.dtypes) and set(variant.dtypes) <= set(DTYPES), path, "dtypes", variant.dtypes, str(DTYPES))
+    good = all(isinstance(flag, str) and _ISA.match(flag) for flag in variant.requires)
+    _check(good, path, "requires", variant.requires, "flags as in /proc/cpuinfo")
+    for macro in [*dict(variant.macros), *dict(variant.build_knobs)]:
+        good = macro.startswith("ADV_") and _MACRO.match(macro) is not None and macro not in _FRAME_MACROS
+        _check(good, path, "macros and build_knobs", macro, "ADV_ and capital letters, not ADV_REAL")
+    for knob, _ in variant.run_knobs:
+        _check(_NAME.match(knob) is not None, path, "run_knobs", knob, "small letters, digits, _")
+
+
+def _check_knobs(variant: Variant) -> None:
+    path, knobs = variant.path, dict(variant.build_knobs) | dict(variant.run_knobs)
+    for knob, values in knobs.items():
+        whole = all(isinstance(value, int) and not isinstance(value, bool) for value in values)
+        _check(bool(values) and whole and len(set(values)) == len(values), path, knob, values, "distinct whole numbers")
+    _check(dict(variant.defaults).keys() == knobs.keys(), path, "defaults", variant.defaults, "every knob once")
+    for knob, value in variant.defaults:
+        _check(value in knobs[knob], path, f"default of {knob}", value, str(knobs[knob]))
+    clash = set(dict(variant.macros)) & set(knobs)
+    _check(not clash, path, "names", sorted(clash), "a name is a macro or a knob, not both")
+    over_dims = frozenset().union(*(names_in(text) for _, text in variant.macros))
+    _check(not over_dims & set(knobs), path, "macros", sorted(over_dims), "expressions over dims alone")
+    for text in (*variant.valid, variant.reads, variant.writes, variant.atomics):
+        names_in(text)
+
+
+def _check_source(variant: Variant, code: str) -> None:
+    """The source must define what the header names: the entry, its workspace, and a default for every macro."""
+    path = variant.path
+    for name, kind in ((variant.symbol, "int"), (f"{variant.symbol}_workspace", "int64_t")):
+        defined = re.search(rf"^[ \t]*{kind}\s+{name}\s*\(", code, re.M)
+        _check(defined is not None, path, "symbol", name, f"a function `{kind} {name}(...)` in the source")
+    named = set(dict(variant.macros)) | set(dict(variant.build_knobs))
+    guarded = set(re.findall(r"^[ \t]*#[ \t]*ifndef[ \t]+(ADV_\w+)", code, re.M)) - _FRAME_MACROS
+    for macro in sorted(named):
+        block = (
+            rf"^[ \t]*#[ \t]*ifndef[ \t]+{macro}\b\s*^[ \t]*#[ \t]*define[ \t]+{macro}\b[^\n]*\s*^[ \t]*#[ \t]*endif"
+        )
+        allowed = f"#ifndef {macro} / #define {macro} value / #endif"
+        _check(re.search(block, code, re.M) is not None, path, "macros and build_knobs", macro, allowed)
+    _check(guarded <= named, path, "macros and build_knobs", sorted(guarded - named), "every ADV_ macro of the source")
+
+
+# --- choices of one variant ---
+
+
+def names(problem: Problem, knobs: Pairs = ()) -> dict[str, int]:
+    """What expressions may use: the shape, n, and the knobs."""
+    return {**problem.dims(), **dict(knobs)}
+
+
+def is_valid(variant: Variant, problem: Problem, knobs: Pairs) -> bool:
+    """Whether a choice of knobs exists for this problem: the dtype is there and every `valid` expression holds."""
+    if problem.dtype not in variant.dtypes:
+        return False
+    known = names(problem, knobs)
+    return all(evaluate(rule, known) for rule in variant.valid)
+
+
+def knob_sets(variant: Variant, problem: Problem) -> list[Pairs]:
+    """All valid combinations of build and run knobs for a problem, in header order; one empty set without knobs."""
+    knobs = [*variant.build_knobs, *variant.run_knobs]
+    keys = [knob for knob, _ in knobs]
+    sets = (pairs(dict(zip(keys, values, strict=True))) for values in itertools.product(*(v for _, v in knobs)))
+    return [knob_set for knob_set in sets if is_valid(variant, problem, knob_set)]
+
+
+def macro_values(variant: Variant, problem: Problem, knobs: Pairs) -> tuple[tuple[str, int], ...]:
+    """Every macro of a build with its value, sorted by name: shape macros and build knobs.
+
+    Raises:
+        BadInput: a build knob is missing or has a value that the header does not list.
+    """
+    chosen, dims = dict(knobs), names(problem)
+    values = {macro: evaluate(text, dims) for macro, text in variant.macros}
+    for knob, allowed in variant.build_knobs:
+        values[knob] = _listed(variant, knob, chosen, allowed)
+    return tuple(sorted(values.items()))
+
+
+def run_values(variant: Variant, knobs: Pairs) -> tuple[int, ...]:
+    """The values of the run knobs in the order in which the entry takes them.
+
+    Raises:
+        BadInput: a run knob is missing or has a value that the header does not list.
+    """
+    chosen = dict(knobs)
+    return tuple(_listed(variant, knob, chosen, allowed) for knob, allowed in variant.run_knobs)
+
+
+def _listed(variant: Variant, knob: str, chosen: Mapping[str, Any], allowed: tuple[int, ...]) -> int:
+    value = chosen.get(knob)
+    if not isinstance(value, int) or value not in allowed:
+        raise BadInput(f"{variant.name} needs the knob {knob}", got=value, allowed=str(allowed))
+    return value
+
+
+def entry_dims(spec: KernelSpec, variant: Variant, problem: Problem, knobs: Pairs) -> tuple[int, ...]:
+    """What the entry gets as `dims`: the spec's dims, then the run knobs."""
+    known = problem.dims()
+    return (*(known[name] for name in spec.dims), *run_values(variant, knobs))
+
+
+def missing_isa(variant: Variant, machine: Machine) -> tuple[str, ...]:
+    """Instruction sets that a variant requires and the machine lacks."""
+    return tuple(flag for flag in variant.requires if flag not in machine.isa)
+
+
+def default_build(found: Sequence[Variant], problem: Problem, machine: Machine, compiler: str, flags: str) -> Build:
+    """The build an untuned machine would take: the lowest rank whose requirements this machine and problem meet.
+
+    Args:
+        found: the variants, sorted by rank.
+        problem: what is to be computed.
+        machine: for its instruction sets.
+        compiler: name of a compiler.
+        flags: name of a flag set.
+
+    Raises:
+        UnknownName: no variant can run this problem here.
+    """
+    fitting = [variant for variant in found if not missing_isa(variant, machine)]
+    for variant in fitting:
+        if is_valid(variant, problem, variant.defaults):
+            return Build(variant.name, variant.source_hash, variant.defaults, compiler, flags)
+    for variant in fitting:
+        for knobs in knob_sets(variant, problem)[:1]:
+            return Build(variant.name, variant.source_hash, knobs, compiler, flags)
+    raise UnknownName(
+        "no variant can run this problem on this machine",
+        got=f"{problem.kernel} {problem.dtype} {dict(problem.shape)}",
+        allowed=", ".join(f"{v.name} (needs {' '.join(v.requires) or 'nothing'})" for v in found) or "none",
+        next_step="add a variant without `requires` (docs/add-a-variant.md)",
+    )
