@@ -1,0 +1,164 @@
+/* How a team shares decode, for the variants that split the cache: one line of rows, cut into equal shares.
+
+   The caches of all units (a unit is what one thread can do by itself: a query head, or a group of them on one cache)
+   are laid end to end into one line of units * n rows; thread t of T takes rows line * t / T up to line * (t + 1) / T.
+   So all threads have equal work at any batch, and the same rows at each call. A share covers some units whole, which
+   are written out at once, and at most two in part (its first and its last), which become slots. The thread that
+   finishes a unit last merges its slots, so nobody waits for anybody: the only barrier is the one that ends the
+   parallel region. */
+#ifndef ADV_DECODE_TEAM_H
+#define ADV_DECODE_TEAM_H
+
+#include <omp.h>
+#include <string.h>
+
+#include "exp2.h"
+#include "vec.h"
+
+#ifndef ADV_D
+#define ADV_D 64 /* head_dim */
+#endif
+
+#define SLOT ((ADV_D + 2 + 15) / 16 * 16) /* floats of one head's part: weighted sum [d], then maximum and total */
+#define LANES 16 /* floats, at least those of one vector: sums that are kept apart until the end */
+#define MAXIMUM ADV_D
+#define TOTAL (ADV_D + 1)
+#define COUNTER_BYTES 64 /* a cache line each, so that units do not share one */
+
+typedef struct {
+    const float *q, *k, *v; /* q [units][heads][d]; k, v [units / sharing][n][d] */
+    float *out;             /* [units][heads][d] */
+    int64_t units, n;
+    int64_t heads;   /* query heads of one unit */
+    int64_t sharing; /* units that read the same cache */
+    int64_t block;   /* rows of a block */
+    int64_t ahead;   /* rows to prefetch ahead, 0: none */
+    float scale;     /* of the scores, times log2(e): softmax is done in powers of two */
+    void *workspace;
+    int threads; /* shares of the line, at most units * n */
+} Decode;
+
+/* Fills part [heads][SLOT] from rows from..to - 1 of one unit's cache. */
+typedef void Attend(const Decode *decode, int64_t unit, int64_t from, int64_t to, float *part);
+
+/* Scratch bytes: a counter a unit, then two slots a thread. */
+INLINE int64_t team_bytes(int64_t units, int64_t heads, int threads) {
+    return units * COUNTER_BYTES + (int64_t)threads * 2 * heads * SLOT * (int64_t)sizeof(float);
+}
+
+INLINE int *counter(const Decode *decode, int64_t unit) {
+    return (int *)((char *)decode->workspace + unit * COUNTER_BYTES);
+}
+
+/* A thread's slot: 1 for the part that holds the first row of its unit, 0 for one that goes on where others began. */
+INLINE float *slot(const Decode *decode, int64_t thread, int opens) {
+    float *slots = (float *)((char *)decode->workspace + decode->units * COUNTER_BYTES);
+    return slots + (thread * 2 + opens) * decode->heads * SLOT;
+}
+
+INLINE int64_t share_start(const Decode *decode, int64_t thread) {
+    return decode->units * decode->n * thread / decode->threads;
+}
+
+/* The thread whose share holds this row of the line. */
+INLINE int64_t owner(const Decode *decode, int64_t row) {
+    return ((row + 1) * decode->threads - 1) / (decode->units * decode->n);
+}
+
+/* out [d] of one head from the parts of threads first..last. */
+static void merge_head(const Decode *decode, int64_t first, int64_t last, int64_t head, float *out) {
+    float most = LOWEST, total = 0, joined[ADV_D];
+    memset(joined, 0, sizeof joined);
+    for (int64_t t = first; t <= last; t++) {
+        float m = slot(decode, t, t == first)[head * SLOT + MAXIMUM];
+        most = m > most ? m : most;
+    }
+    for (int64_t t = first; t <= last; t++) {
+        const float *part = slot(decode, t, t == first) + head * SLOT;
+        float weight = exp2_of(part[MAXIMUM] - most);
+        total += weight * part[TOTAL];
+        for (int d = 0; d < ADV_D; d++) joined[d] += weight * part[d];
+    }
+    for (int d = 0; d < ADV_D; d++) out[d] = joined[d] / total;
+}
+
+static void write_whole(const Decode *decode, int64_t unit, const float *part) {
+    float *out = decode->out + unit * decode->heads * ADV_D;
+    for (int64_t head = 0; head < decode->heads; head++, part += SLOT, out += ADV_D)
+        for (int d = 0; d < ADV_D; d++) out[d] = part[d] / part[TOTAL];
+}
+
+/* Says that one part of a unit is done; whoever says so last merges. Acquire and release: the slots are seen whole. */
+static void arrive(const Decode *decode, int64_t unit) {
+    int64_t first = owner(decode, unit * decode->n), last = owner(decode, unit * decode->n + decode->n - 1);
+    if (__atomic_add_fetch(counter(decode, unit), 1, __ATOMIC_ACQ_REL) < last - first + 1) return;
+    for (int64_t head = 0; head < decode->heads; head++)
+        merge_head(decode, first, last, head, decode->out + (unit * decode->heads + head) * ADV_D);
+}
+
+INLINE void do_share(const Decode *decode, int64_t thread, Attend attend) {
+    int64_t row = share_start(decode, thread), end = share_start(decode, thread + 1), n = decode->n;
+    while (row < end) {
+        int64_t unit = row / n, from = row - unit * n, left = end - unit * n, to = left < n ? left : n;
+        float *part = slot(decode, thread, from == 0);
+        attend(decode, unit, from, to, part);
+        if (to - from == n)
+            write_whole(decode, unit, part);
+        else
+            arrive(decode, unit);
+        row = unit * n + to;
+    }
+}
+
+/* One parallel region of `threads` threads; none for one thread, which saves the fork and the join. */
+INLINE void do_line(Decode *decode, int threads, Attend attend) {
+    int64_t line = decode->units * decode->n;
+    decode->threads = (int)(threads < line ? threads : line);
+    for (int64_t unit = 0; unit < decode->units; unit++) *counter(decode, unit) = 0;
+    if (threads == 1) {
+        do_share(decode, 0, attend);
+        return;
+    }
+#pragma omp parallel num_threads(threads)
+    {
+        int here = omp_get_thread_num(), team = omp_get_num_threads();
+        for (int t = here; t < decode->threads; t += team) do_share(decode, t, attend); /* team < threads: still right */
+    }
+}
+
+/* One head's scores of a block (in powers of two) to weights, in place. Raises `most` and adds the weights to the lanes
+   of `total` [LANES], which are summed once at the end. Returns the factor by which earlier sums shrink. Pads s to whole
+   lanes: it has room for that. */
+INLINE float weigh(float *s, int64_t rows, float *most, float *total) {
+    int64_t padded = (rows + LANES - 1) & -LANES;
+    for (int64_t j = rows; j < padded; j++) s[j] = LOWEST;
+    float best = *most, shrink = 1;
+#pragma omp simd reduction(max : best)
+    for (int64_t j = 0; j < padded; j++) best = s[j] > best ? s[j] : best;
+    if (best > *most) {
+        shrink = exp2_of(*most - best);
+        *most = best;
+        for (int i = 0; i < LANES; i++) total[i] *= shrink;
+    }
+    for (int64_t j = 0; j < padded; j += LANES)
+#pragma omp simd
+        for (int i = 0; i < LANES; i++) {
+            s[j + i] = exp2_of(s[j + i] - best);
+            total[i] += s[j + i];
+        }
+    return shrink;
+}
+
+INLINE float lanes_sum(const float *total) {
+    float all = 0;
+    for (int i = 0; i < LANES; i++) all += total[i];
+    return all;
+}
+
+/* Asks for rows [j + ahead, j + ahead + count) of what follows: this stream, then the one that is read next. */
+INLINE void fetch(const float *now, const float *next, int64_t j, int64_t rows, int64_t ahead, int count) {
+    const float *p = (j + ahead < rows ? now + (j + ahead) * ADV_D : next + (j + ahead - rows) * ADV_D);
+    UNROLL for (int i = 0; i < count * ADV_D; i += 16) __builtin_prefetch(p + i);
+}
+
+#endif
