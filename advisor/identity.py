@@ -119,7 +119,7 @@ def hardware_id(layout: Layout, array: CpuArray, root: str = "/") -> str:
 
 
 def limits_id(limits: Limits, layout: Layout, array: CpuArray, root: str = "/") -> str:
-    """Twelve hex digits of the limits, as far as they change what is best; no CPU ids, so that equal parts are equal."""
+    """Twelve hex digits of the limits, as far as they change what is best; no CPU ids: equal parts are equal."""
     part = live(array, reach(limits, layout))
     quota = None if limits.cpu_quota is None else max(1, int(limits.cpu_quota))
     facts: list[tuple[str, object]] = [("axes", part.axes), ("shape", part.shape), ("quota", quota)]
@@ -209,7 +209,8 @@ def explain(old: Machine, new: Machine) -> list[str]:
     for field in sorted(was.keys() | now.keys()):
         if was.get(field) != now.get(field):
             sentences.append(
-                f"environment field {field}: was {was.get(field)!r}, is {now.get(field)!r}; rows that depend on it are stale"
+                f"environment field {field}: was {was.get(field)!r}, is {now.get(field)!r}; "
+                "rows that depend on it are stale"
             )
     return sentences
 

@@ -80,7 +80,7 @@ class Machine(NamedTuple):
 
     hardware_id: str
     limits_id: str
-    architecture: str
+    architecture: str | None
     vendor: str | None
     model_name: str | None
     isa: tuple[str, ...]

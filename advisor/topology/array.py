@@ -29,6 +29,8 @@ else:
 
     axes: names, outermost first; shape: extents (each at least 1); cpus: prod(shape) ids, ABSENT where there is none.
     """
+    # as text, which costs nothing here: the JSON codec resolves it
+    CpuArray.__annotations__ = {"axes": "tuple[str, ...]", "shape": "tuple[int, ...]", "cpus": "tuple[int, ...]"}
 
 ABSENT = -1
 """The element of a hole; never an id, never returned by `ravel`."""
@@ -226,7 +228,7 @@ def build(groupings: Mapping[str, Sequence[Sequence[int]]], cpus: Iterable[int])
 
 
 def flat(cpus: Iterable[int]) -> CpuArray:
-    """The array of a machine whose kernel tells no grouping: one axis, `cpu`, which says nothing of what is near what."""
+    """The array of a machine whose kernel tells no grouping: one axis, `cpu`, and nothing of what is near what."""
     ids = tuple(sorted(set(cpus)))
     return CpuArray(("cpu",), (len(ids),), ids)
 

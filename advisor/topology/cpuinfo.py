@@ -31,15 +31,11 @@ else:
 HEAD_BYTES = 8192
 """Holds the first processor's block: the longest known, x86 with some 180 flags, is under 3 KiB."""
 
-ISA = frozenset(
-    # x86
-    "sse4_2 avx f16c fma avx2 avx_vnni avx512f avx512bw avx512dq avx512vl avx512_vnni avx512_bf16 avx512_fp16 "
-    "amx_tile amx_bf16 amx_int8 "
-    # arm
-    "asimd fphp asimdhp asimddp asimdfhm i8mm bf16 sve sve2 svebf16 svei8mm sme sme2 "
-    # power, s390, loongarch, riscv
-    "altivec vsx vx vxe vxe2 lsx lasx rvv".split()
-)
+_X86 = "sse4_2 avx f16c fma avx2 avx_vnni avx512f avx512bw avx512dq avx512vl avx512_vnni avx512_bf16 avx512_fp16"
+_AMX = "amx_tile amx_bf16 amx_int8"
+_ARM = "asimd fphp asimdhp asimddp asimdfhm i8mm bf16 sve sve2 svebf16 svei8mm sme sme2"
+_OTHERS = "altivec vsx vx vxe vxe2 lsx lasx rvv"
+ISA = frozenset(f"{_X86} {_AMX} {_ARM} {_OTHERS}".split())
 """The instruction sets that decide which variants can run, as /proc/cpuinfo spells them (`rvv`: RISC-V's V)."""
 
 ARM_VENDORS = {

@@ -47,7 +47,7 @@ UNLIMITED_BYTES = 1 << 60
 
 
 def read(root: str = "/") -> Limits:
-    """The limits under a root folder; for `/` the affinity mask is that of the calling thread, asked from the kernel."""
+    """The limits under a root folder; for `/` the affinity mask is asked from the kernel (calling thread)."""
     status = _status(root)
     affinity = tuple(sorted(os.sched_getaffinity(0))) if root == "/" else _ids(status, "Cpus_allowed")
     mounts, paths = _mounts(root), _paths(root)

@@ -157,7 +157,7 @@ def _has_stem(root: str, online: Ids, stem: str) -> bool:
 
 
 def _by_ids(root: str, online: Ids, files: Sequence[str]) -> Partition:
-    """Groups of equal ids, for kernels without sibling files. A CPU whose last id is missing or negative is left out."""
+    """Groups of equal ids, for kernels without sibling files. A CPU whose last id is missing or negative is in none."""
     members: dict[tuple[int | None, ...], list[int]] = {}
     for cpu in online:
         ids = tuple(number(os.path.join(root, CPU, f"cpu{cpu}", "topology", name)) for name in files)
@@ -174,10 +174,11 @@ def _cores(root: str, online: Ids) -> Partition:
 
 
 def _sockets(root: str, online: Ids, cores: Partition) -> Partition:
-    """Sockets, empty where unknown: package id -1 and siblings that say no more than the cores do."""
+    """Sockets, empty where unknown: package id -1 and siblings that say no more than the cores do (of several CPUs)."""
     found = _by_siblings(root, online, "socket") or _by_ids(root, online, ("physical_package_id",))
     package = number(os.path.join(root, CPU, f"cpu{online[0]}", "topology/physical_package_id"))
-    return () if package is not None and package < 0 and found == cores else found
+    silent = package is not None and package < 0 and found == cores and len(online) > 1
+    return () if silent else found
 
 
 def _l3(root: str, online: Ids) -> Partition:

@@ -1,0 +1,154 @@
+"""What the probe tells beyond the layout: NUMA memory and distances, core classes. Not on the hot path."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Sequence
+
+from advisor.records import CoreClass, NumaNode
+from advisor.topology.files import cpu_set, number, raw, text
+from advisor.topology.sysfs import CPU, NODE, Layout
+
+STRONGEST = 1024
+"""Capacity of the strongest core class, as in the kernel's `cpu_capacity`."""
+
+SAME_CLASS = 0.9
+"""Maximum frequencies within a tenth of the fastest of a class are that class: favoured cores of one kind differ by up
+to 8 %, kinds by 20 % or more. Source: hwloc's cpukinds ranking allows the same tenth."""
+
+KINDS = ("cpu_core", "cpu_atom", "cpu_lowpower")
+"""Devices whose `cpus` file lists the cores of one kind on hybrid x86. Source: Linux arch/x86/events/intel."""
+
+_MIDR = re.compile("(0x)?[0-9a-fA-F]{8,16}")
+
+
+def numa_nodes(root: str, layout: Layout) -> tuple[NumaNode, ...]:
+    """The NUMA nodes with memory and distances; none where the kernel has no node folder."""
+    found = []
+    for node, cpus in layout.nodes:
+        folder = os.path.join(root, NODE, f"node{node}")
+        words = (text(f"{folder}/distance") or "").split()
+        distances = tuple(int(word) for word in words) if all(word.isdigit() for word in words) else ()
+        found.append(NumaNode(node, cpus, _memory_bytes(f"{folder}/meminfo"), distances))
+    return tuple(found)
+
+
+def _memory_bytes(path: str) -> int | None:
+    """MemTotal of a meminfo file, which counts in kB of 1024 bytes."""
+    for line in (raw(path) or "").splitlines():
+        name, _, value = line.partition("MemTotal:")
+        if value and (not name or name.startswith("Node")):
+            digits = value.split()[0]
+            return int(digits) * 1024 if digits.isdigit() else None
+    return None
+
+
+def memory_total(root: str) -> int | None:
+    """Bytes of memory that the whole machine reports."""
+    return _memory_bytes(os.path.join(root, "proc/meminfo"))
+
+
+def node_warnings(layout: Layout) -> tuple[str, ...]:
+    """Sentences on NUMA nodes that cannot be an axis: overlapping ones, and CPUs that belong to none."""
+    members = [cpu for _, cpus in layout.nodes for cpu in cpus]
+    found = []
+    if len(members) != len(set(members)):
+        found.append("NUMA nodes overlap: the kernel's tables are wrong, and nodes say nothing about nearness here")
+    if members and set(layout.online) - set(members):
+        found.append("some online CPUs belong to no NUMA node: numa is a grouping here, not an axis")
+    return tuple(found)
+
+
+# --- core classes ---
+
+
+def core_classes(root: str, layout: Layout) -> tuple[CoreClass, ...]:
+    """Kinds of cores, strongest first: by the kernel's lists, by ARM part, by capacity, by frequency.
+
+    Returns:
+        One class `uniform` where all CPUs look alike, one class `unknown` where nothing tells.
+    """
+    online = layout.online
+    named = _listed(root, online)
+    if named:
+        return _ranked(named, _strength(root, online))
+    for keys in (_parts(root, online), _per_cpu(root, online, "cpu_capacity"), _frequencies(root, online)):
+        kinds: dict[str, list[int]] = {}
+        for cpu, key in keys.items():
+            kinds.setdefault(str(key), []).append(cpu)
+        if len(kinds) > 1 and len(keys) == len(online):
+            return _ranked(kinds, _strength(root, online))
+    alike = bool(_strength(root, online)) or bool(_parts(root, online))
+    return (CoreClass("uniform", online, STRONGEST) if alike else CoreClass("unknown", online, None),)
+
+
+def _listed(root: str, online: Sequence[int]) -> dict[str, list[int]]:
+    found: dict[str, list[int]] = {}
+    for kind in KINDS:
+        listed = set(cpu_set(os.path.join(root, "sys/devices", kind, "cpus")) or ())
+        if listed & set(online):
+            found[kind] = [cpu for cpu in online if cpu in listed]
+    return found if sum(map(len, found.values())) == len(online) else {}
+
+
+def _per_cpu(root: str, online: Sequence[int], file: str) -> dict[int, int]:
+    values = ((cpu, number(os.path.join(root, CPU, f"cpu{cpu}", file))) for cpu in online)
+    return {cpu: value for cpu, value in values if value}
+
+
+def _parts(root: str, online: Sequence[int]) -> dict[int, str]:
+    """CPU -> implementer and part of an ARM core, from its identification register, else from /proc/cpuinfo."""
+    found = {}
+    for cpu in online:
+        register = text(os.path.join(root, CPU, f"cpu{cpu}", "regs/identification/midr_el1")) or ""
+        if _MIDR.fullmatch(register):
+            midr = int(register, 16)
+            found[cpu] = f"0x{midr >> 24 & 0xFF:02x}-0x{midr >> 4 & 0xFFF:03x}"
+    return found or _cpuinfo_parts(root, online)
+
+
+def _cpuinfo_parts(root: str, online: Sequence[int]) -> dict[int, str]:
+    """The same from /proc/cpuinfo, read whole only where its head speaks of parts (there it is cheap to make)."""
+    path, found, cpu, implementer = os.path.join(root, "proc/cpuinfo"), {}, -1, ""
+    if "CPU part" not in (raw(path, 4096) or ""):
+        return {}
+    for line in (raw(path) or "").splitlines():
+        key, _, value = (word.strip() for word in line.partition(":"))
+        if key == "processor" and value.isdigit():
+            cpu = int(value)
+        elif key == "CPU implementer":
+            implementer = value
+        elif key == "CPU part" and cpu in online:
+            found[cpu] = f"{implementer}-{value}"
+    return found
+
+
+def _frequencies(root: str, online: Sequence[int]) -> dict[int, str]:
+    """CPU -> its class by base frequency, else by maximum frequency with those within a tenth counted as one."""
+    base = _per_cpu(root, online, "cpufreq/base_frequency")
+    top = _per_cpu(root, online, "cpufreq/cpuinfo_max_freq")
+    found, head = {}, 0
+    for khz, cpu in sorted(((khz, cpu) for cpu, khz in (base or top).items()), reverse=True):
+        if khz < head * SAME_CLASS or not head:
+            head = khz
+        found[cpu] = f"{head / 1e6:g}GHz"
+    return {cpu: found[cpu] for cpu in sorted(found)}
+
+
+def _strength(root: str, online: Sequence[int]) -> dict[int, int]:
+    """CPU -> something that grows with its speed: the kernel's capacity, else the maximum frequency."""
+    tried: tuple[Callable[[], dict[int, int]], ...] = (
+        lambda: _per_cpu(root, online, "cpu_capacity"),
+        lambda: _per_cpu(root, online, "cpufreq/cpuinfo_max_freq"),
+    )
+    return next((found for ask in tried if len(found := ask()) == len(online)), {})
+
+
+def _ranked(kinds: dict[str, list[int]], strength: dict[int, int]) -> tuple[CoreClass, ...]:
+    top = max(strength.values(), default=0)
+    best = {name: max((strength[cpu] for cpu in cpus if cpu in strength), default=0) for name, cpus in kinds.items()}
+    order = sorted(kinds, key=lambda name: (-best[name], kinds[name][0]))
+    return tuple(
+        CoreClass(name, tuple(kinds[name]), round(STRONGEST * best[name] / top) if top else None) for name in order
+    )

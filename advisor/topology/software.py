@@ -1,0 +1,75 @@
+"""The environment: versions of what compiles and runs the kernels. Subprocesses are short and time-limited."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import shutil
+from collections.abc import Sequence
+
+from advisor.records import Pairs, pairs
+from advisor.topology.child import ask
+
+LIMIT_S = 5.0
+COMPILERS = ("gcc", "clang", "gfortran", "nvcc")
+OPENMP = (("libgomp", "gcc", ("libgomp.so.1",)), ("libomp", "clang", ("libomp.so", "libomp.so.5")))
+"""(runtime, compiler that knows where it lies, file names, the first that exists counts)."""
+
+_VERSION = re.compile(r"(?:version|release|\)) *V?(\d+\.\d+[\w.+-]*)")
+
+
+def environment() -> Pairs:
+    """Versions on the machine at hand; what is not there is left out.
+
+    Returns:
+        Pairs with `kernel` (full release), `python`, `glibc`, one entry a compiler and an OpenMP runtime found, and the
+        lists `compilers` and `openmp` of what was found.
+    """
+    compilers = {name: version for name in COMPILERS if (version := compiler_version(name))}
+    runtimes = {name: version for name, by, files in OPENMP if (version := runtime_version(by, files))}
+    libc = platform.libc_ver()
+    found = {
+        "kernel": os.uname().release,
+        "python": platform.python_version(),
+        **({"glibc": libc[1]} if libc[0] == "glibc" else {}),
+        **compilers,
+        **runtimes,
+        "compilers": tuple(f"{name} {version}" for name, version in compilers.items()),
+        "openmp": tuple(f"{name} {version}" for name, version in runtimes.items()),
+    }
+    return pairs(found)
+
+
+def compiler_version(name: str) -> str | None:
+    """Version number of a compiler on PATH, or the first line it writes when no number is in it; None without one."""
+    path = shutil.which(name)
+    lines = (ask([path, "--version"], LIMIT_S) or "").splitlines() if path else []
+    for line in lines:
+        found = _VERSION.search(line)
+        if found:
+            return found.group(1).rstrip(",.-")
+    return lines[0].strip() if lines else None
+
+
+def runtime_version(compiler: str, files: Sequence[str]) -> str | None:
+    """What follows `.so.` in the real name of an OpenMP library, as the compiler finds it; the name where nothing does.
+
+    Returns:
+        For example `1.0.0` for libgomp; None where the compiler or the library is missing.
+    """
+    program = shutil.which(compiler)
+    for file in files if program else ():
+        answer = (ask([str(program), f"-print-file-name={file}"], LIMIT_S) or "").strip()
+        if os.path.isabs(answer) and os.path.exists(answer):
+            name = os.path.basename(os.path.realpath(answer))
+            return name.partition(".so.")[2] or name
+    return None
+
+
+def warnings() -> tuple[str, ...]:
+    """Sentences on environment variables that slow down or steer libraries behind advisor's back."""
+    coretype = os.environ.get("OPENBLAS_CORETYPE")
+    if not coretype:
+        return ()
+    return (f"OPENBLAS_CORETYPE is {coretype}: if that is an older core than this one, OpenBLAS may run at half speed",)
