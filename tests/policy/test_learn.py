@@ -1,0 +1,158 @@
+"""Learning: which choice at which n, where the borders lie, what is held out."""
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tabling import DEFAULT, FOUR, MADE, ONE, PASSIVE, TWO, choice, look, machine, race, table
+
+from advisor.errors import BadInput
+from advisor.policy.learn import choose, crossing, learn, with_heldout
+
+PASSIVE_FOUR = choice(threads=4, process=PASSIVE)
+
+
+def only(made):
+    (section,) = made.sections
+    return section
+
+
+def test_neighbours_with_the_same_choice_are_one_row():
+    section = only(table())
+    assert section.tuned_n == (64, 256, 1024, 4096)
+    assert [row.choice for row in section.rows] == [ONE, FOUR]
+    assert (section.rows[0].low, section.rows[-1].high) == (64, 4096)
+
+
+def test_the_border_is_where_the_interpolated_times_cross():
+    section = only(table())
+    border = section.rows[1].low
+    assert section.rows[0].high == border - 1
+
+    def at(n, low, high):  # log-log line through (256, low) and (1024, high)
+        return low * (high / low) ** (math.log(n / 256) / math.log(4))
+
+    assert at(border - 1, 4000, 16000) <= at(border - 1, 5000, 12000) * 1.01
+    assert at(border + 1, 4000, 16000) > at(border + 1, 5000, 12000) * 0.99
+
+
+def test_a_crossing_race_gives_the_times_that_the_final_races_lack():
+    finals = [race(64, {TWO: 9000.0, ONE: 1000.0}), race(4096, {TWO: 30000.0, FOUR: 1000.0})]
+    without = only(learn(machine(), finals, [], MADE))
+    assert without.rows[1].low == round(math.sqrt(64 * 4096))
+    crossed = [race(64, {ONE: 1000.0, FOUR: 1100.0}, "crossing"), race(4096, {ONE: 60000.0, FOUR: 1000.0}, "crossing")]
+    section = only(learn(machine(), finals + crossed, [], MADE))
+    assert section.rows[1].low < 100
+    assert {point.n for point in section.rows[0].points} == {64, 4096}
+
+
+@given(
+    a=st.integers(1, 10**6),
+    gap=st.integers(1, 10**6),
+    left=st.one_of(st.none(), st.floats(-5, 5)),
+    right=st.one_of(st.none(), st.floats(-5, 5)),
+)
+def test_a_border_is_a_whole_number_between(a, gap, left, right):
+    border = crossing(a, a + gap, left, right)
+    assert a < border < a + gap or (gap == 1 and border == a + 1)
+
+
+def test_the_border_of_two_planted_power_laws_is_found():
+    # 10 n and 1000 sqrt(n) cross at n = 10000
+    ratios = [math.log(10 * n / (1000 * math.sqrt(n))) for n in (100, 10**6)]
+    assert crossing(100, 10**6, *ratios) == 10000
+
+
+@given(st.lists(st.sampled_from([ONE, TWO, FOUR]), min_size=1, max_size=8))
+def test_every_n_of_the_tuned_region_lies_in_exactly_one_row(winners):
+    verdicts = [
+        race(2**i, {c: 100.0 if c == w else 200.0 for c in (ONE, TWO, FOUR)}, default=TWO)
+        for i, w in enumerate(winners)
+    ]
+    section = only(learn(machine(), verdicts, [], MADE))
+    for n in range(1, 2 ** (len(winners) - 1) + 1):
+        assert sum(row.low <= n <= row.high for row in section.rows) == 1
+    for i, winner in enumerate(winners):
+        assert choose(section, 2**i) == winner
+
+
+def test_an_n_without_a_race_takes_the_best_first_look():
+    looks = [look(256, ONE, 700.0), look(256, TWO, 500.0), look(256, FOUR, 1.0, status="crashed")]
+    section = only(learn(machine(), [race(64, {FOUR: 4.0, ONE: 1.0})], looks, MADE))
+    assert section.tuned_n == (64, 256)
+    assert choose(section, 256) == TWO
+    assert [(p.n, p.raced) for p in section.rows[-1].points] == [(256, False)]
+
+
+def test_each_process_part_gets_a_section_and_one_thread_counts_for_all():
+    verdicts = [
+        race(64, {FOUR: 400.0, ONE: 100.0, PASSIVE_FOUR: 900.0}),
+        race(1024, {FOUR: 500.0, ONE: 1600.0, PASSIVE_FOUR: 300.0}),
+    ]
+    made = learn(machine(), verdicts, [], MADE)
+    active, passive = sorted(made.sections, key=lambda s: s.process.wait_policy)
+    assert (active.process, passive.process) == (DEFAULT, PASSIVE)
+    assert [choose(active, n) for n in (64, 1024)] == [ONE, FOUR]
+    assert [choose(passive, n) for n in (64, 1024)] == [ONE._replace(process=PASSIVE), PASSIVE_FOUR]
+    assert passive.default == FOUR
+
+
+def test_one_thread_does_not_stand_for_a_process_part_whose_own_choices_only_had_a_first_look():
+    verdicts = [race(64, {FOUR: 400.0, ONE: 900.0})]
+    made = learn(machine(), verdicts, [look(64, PASSIVE_FOUR, 500.0)], MADE)
+    passive = next(s for s in made.sections if s.process == PASSIVE)
+    assert choose(passive, 64) == PASSIVE_FOUR
+    assert not passive.rows[0].points[0].raced
+
+
+def test_a_process_part_is_not_tuned_where_nothing_of_it_was_measured():
+    verdicts = [race(64, {FOUR: 4.0, PASSIVE_FOUR: 3.0}), race(256, {FOUR: 4.0, ONE: 9.0})]
+    passive = next(s for s in learn(machine(), verdicts, [], MADE).sections if s.process == PASSIVE)
+    assert passive.tuned_n == (64,)
+
+
+def test_heldout_n_are_not_learned_from():
+    verdicts = [race(64, {FOUR: 4.0, ONE: 1.0}), race(100, {FOUR: 1.0, ONE: 2.0}, "heldout")]
+    section = only(learn(machine(), verdicts, [look(100, FOUR, 1.0)], MADE))
+    assert section.tuned_n == (64,)
+    assert all(point.n == 64 for row in section.rows for point in row.points)
+
+
+def test_heldout_regret_is_the_table_s_choice_over_the_best():
+    held = [
+        race(128, {ONE: 110.0, FOUR: 100.0}, "heldout"),
+        race(2048, {ONE: 400.0, FOUR: 100.0}, "heldout"),
+        race(9999, {ONE: 400.0, FOUR: 100.0}, "heldout"),
+    ]
+    before = table()
+    after = with_heldout(before, held)
+    heldout = only(after).heldout
+    assert heldout.n == (128, 2048)
+    assert heldout.regret == pytest.approx((1.1, 1.0))
+    assert heldout.worst == pytest.approx(1.1)
+    assert heldout.geomean == pytest.approx(math.sqrt(1.1))
+    assert after.table_id != before.table_id
+
+
+def test_a_choice_that_fails_at_a_heldout_n_leaves_no_bound():
+    after = with_heldout(table(), [race(128, {ONE: float("inf"), FOUR: 1.0}, "heldout", default=FOUR)])
+    assert only(after).heldout is None
+    assert dict(only(after).extra)["heldout_failed"] == (128,)
+
+
+def test_gains_have_the_default_s_figures():
+    section = only(table())
+    assert section.default == FOUR
+    assert [point.n for point in section.default_points] == [64, 256, 1024, 4096]
+
+
+def test_the_same_records_give_the_same_table():
+    looks = [look(512, c, ns) for c, ns in ((ONE, 3.0), (TWO, 3.0), (FOUR, 3.0))]
+    verdicts = [race(64, {FOUR: 4.0, ONE: 1.0})]
+    assert learn(machine(), verdicts, looks, MADE) == learn(machine(), verdicts, looks[::-1], MADE)
+
+
+def test_nothing_to_learn_from_is_refused():
+    with pytest.raises(BadInput, match="races of one kernel"):
+        learn(machine(), [], [look(64, ONE, 1.0)], MADE)
