@@ -86,7 +86,7 @@ def here(found: Machine | None = None, **changes) -> Here:
     return plain._replace(**changes)
 
 
-def choice(variant: str = "split", threads: int = 2, process: Process = DEFAULT, **knobs) -> Choice:
+def choice(variant: str = "made_up", threads: int = 2, process: Process = DEFAULT, **knobs) -> Choice:
     """A choice pinned to the first CPUs."""
     return Choice(Build(variant, "0123456789ab", pairs(knobs), "gcc-12", "native"), Team(threads, ""), process)
 
