@@ -15,7 +15,7 @@ from collections import namedtuple
 
 from advisor.topology import limits as limits_of
 from advisor.topology import sysfs
-from advisor.topology.array import build, flat, live
+from advisor.topology.array import build, flat, live, pattern
 from advisor.topology.files import names, text
 
 TYPE_CHECKING = False
@@ -113,6 +113,7 @@ def hardware_id(layout: Layout, array: CpuArray, root: str = "/") -> str:
         ("isa", layout.cpu.isa),
         ("axes", array.axes),
         ("shape", array.shape),
+        ("threads", pattern(array)),
         ("caches", layout.caches),
         ("gpus", pci_gpus(root)),
     )
@@ -122,7 +123,8 @@ def limits_id(limits: Limits, layout: Layout, array: CpuArray, root: str = "/") 
     """Twelve hex digits of the limits, as far as they change what is best; no CPU ids: equal parts are equal."""
     part = live(array, reach(limits, layout))
     quota = None if limits.cpu_quota is None else max(1, int(limits.cpu_quota))
-    facts: list[tuple[str, object]] = [("axes", part.axes), ("shape", part.shape), ("quota", quota)]
+    facts: list[tuple[str, object]] = [("axes", part.axes), ("shape", part.shape), ("threads", pattern(part))]
+    facts.append(("quota", quota))
     if root == "/" and layout.memory_nodes > 1:
         facts.append(("memory policy", memory_policy_allowed()))
     return _digest(*facts)

@@ -136,6 +136,18 @@ def live(array: CpuArray, cpus: Iterable[int]) -> CpuArray:
     return _stack(array.axes, _prune(array.cpus, array.shape, keep))
 
 
+def pattern(array: CpuArray) -> tuple[object, ...]:
+    """How many threads there are in which core of which group, without ids or order: nested tuples, each sorted.
+
+    Two ragged machines may have one shape and differ in this; equal parts of a machine have it in common.
+    """
+    extent = array.shape[-1] if array.shape else 1
+    level: list[object] = [extent - array.cpus[i : i + extent].count(ABSENT) for i in range(0, len(array.cpus), extent)]
+    for extent in reversed(array.shape[:-1]):
+        level = [tuple(sorted(level[i : i + extent])) for i in range(0, len(level), extent)]  # type: ignore[type-var]
+    return tuple(level)
+
+
 def _prune(cpus: Sequence[int], shape: Sequence[int], keep: set[int]) -> list[object]:
     """Nested lists of the kept ids, empty branches dropped."""
     if len(shape) <= 1:
