@@ -6,8 +6,8 @@
    halves (Estrin), since a chain of six FMAs leaves the units idle. Adding MAGIC rounds x to the
    nearest integer and leaves that integer in the low bits, which then go into the exponent. Without infinities and
    without libm: -ffinite-math-only makes the former undefined, and the latter stops vectorisation. */
-#ifndef ADV_DECODE_EXP2_H
-#define ADV_DECODE_EXP2_H
+#ifndef DECODE_EXP2_H
+#define DECODE_EXP2_H
 
 #include <stdint.h>
 #include <string.h>

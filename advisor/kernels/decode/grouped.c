@@ -2,10 +2,10 @@
   "idea": "one pass over a block of the cache serves all query heads that share it, tiled into registers over heads and rows",
   "language": "c", "symbol": "decode_grouped", "dtypes": ["float32"], "requires": [],
   "macros": {"ADV_D": "head_dim", "ADV_G": "heads // kv_heads"},
-  "build_knobs": {"ADV_W": [8, 16], "ADV_H": [2, 3, 4]},
-  "run_knobs": {"block": [16, 32, 64, 128], "ahead": [0, 16]},
-  "defaults": {"ADV_W": 8, "ADV_H": 2, "block": 64, "ahead": 16},
-  "valid": ["head_dim % ADV_W == 0", "head_dim <= 512", "heads // kv_heads >= 2", "heads // kv_heads <= 64"],
+  "build_knobs": {"ADV_W": [8, 16], "ADV_H": [2, 4]},
+  "run_knobs": {"block": [16, 32, 64], "fetch": [0, 1]},
+  "defaults": {"ADV_W": 8, "ADV_H": 2, "block": 16, "fetch": 1},
+  "valid": ["head_dim % 16 == 0", "head_dim <= 512", "heads // kv_heads >= 2", "heads // kv_heads <= 64"],
   "reads": "batch * heads * head_dim + 2 * batch * kv_heads * n * head_dim", "writes": "batch * heads * head_dim",
   "atomics": "0",
   "mapping": "rows of all caches laid end to end, equal contiguous shares a thread", "rank": 10
@@ -64,7 +64,7 @@ INLINE void score_rows(const float *q, const float *k, float *s, const float *ne
     }
 }
 
-/* next: a block that is read after this one, or NULL. */
+/* next: the block that is read after this one, to be asked for meanwhile; NULL: do not ask. */
 static void score_block(const float *q, const float *k, float *s, int64_t rows, const float *next) {
     int64_t j = 0;
     if (next)
@@ -146,7 +146,7 @@ int64_t decode_grouped_workspace(const int64_t *dims, int threads) {
     return team_bytes(dims[0] * dims[2], ADV_G, threads);
 }
 
-/* buffers: q [b][h][d], k and v [b][g][n][d], out [b][h][d]; dims: batch, heads, kv_heads, head_dim, n, block, ahead. */
+/* buffers: q [b][h][d], k and v [b][g][n][d], out [b][h][d]; dims: batch, heads, kv_heads, head_dim, n, block, fetch. */
 int decode_grouped(void *const *buffers, const int64_t *dims, void *workspace, int threads) {
     if (dims[3] != ADV_D || dims[1] != ADV_G * dims[2] || dims[5] < 1 || dims[5] > MOST_ROWS) return 1;
     Decode decode = {.q = buffers[0], .k = buffers[1], .v = buffers[2], .out = buffers[3], .units = dims[0] * dims[2],

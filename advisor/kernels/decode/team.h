@@ -6,8 +6,8 @@
    are written out at once, and at most two in part (its first and its last), which become slots. The thread that
    finishes a unit last merges its slots, so nobody waits for anybody: the only barrier is the one that ends the
    parallel region. */
-#ifndef ADV_DECODE_TEAM_H
-#define ADV_DECODE_TEAM_H
+#ifndef DECODE_TEAM_H
+#define DECODE_TEAM_H
 
 #include <omp.h>
 #include <string.h>

@@ -2,8 +2,8 @@
 
    The arrays that hold register tiles are indexed by constants only, after full unrolling: that is why every loop over
    a tile carries UNROLL. Without it the compilers keep the tile in memory and lose a factor of four. */
-#ifndef ADV_DECODE_VEC_H
-#define ADV_DECODE_VEC_H
+#ifndef DECODE_VEC_H
+#define DECODE_VEC_H
 
 #include <stdint.h>
 
@@ -25,9 +25,8 @@
 #define REGISTERS 16
 #endif
 
-/* aligned(4): rows start where the caller's array says, so every load is an unaligned one (no dearer when it is aligned). */
+/* aligned(4): rows start where the caller's array says, so loads are unaligned ones, no dearer on aligned data. */
 typedef float vec __attribute__((vector_size(4 * ADV_W), aligned(4), may_alias));
-typedef int32_t ivec __attribute__((vector_size(4 * ADV_W), aligned(4), may_alias));
 typedef float vec4 __attribute__((vector_size(16), aligned(4), may_alias));
 typedef float vec8 __attribute__((vector_size(32), aligned(4), may_alias));
 
@@ -39,7 +38,7 @@ INLINE vec spread(float x) { return x - (vec){0}; }
 
 /* Keeps a loaded vector in its register. Without it gcc loads it anew for every FMA that uses it, and the loads, two a
    cycle like the FMAs, become the limit. */
-#if defined(__x86_64__)
+#if defined(__AVX512F__) || (defined(__AVX__) && ADV_W == 8) /* a vec is one register */
 INLINE vec held(vec x) {
     __asm__("" : "+v"(x));
     return x;

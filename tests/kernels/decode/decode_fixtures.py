@@ -1,0 +1,76 @@
+"""What the decode tests share: build a variant, run it once in this process, judge it against the DNF."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+
+from advisor.kernels.build import build
+from advisor.kernels.compilers import compilers
+from advisor.kernels.decode.spec import SPEC
+from advisor.kernels.variant import Variant, entry_dims, knob_sets, variants
+from advisor.records import Build, Pairs, Problem
+
+needs_compiler = pytest.mark.skipif(not compilers(), reason="no C compiler with OpenMP here")
+
+CANARY = 0x5A
+CANARY_BYTES = 4096
+
+
+class Case(NamedTuple):
+    """One run: which variant, on what, with which knobs and how many threads."""
+
+    variant: Variant
+    problem: Problem
+    knobs: Pairs
+    threads: int
+
+
+def variant(name: str) -> Variant:
+    """The decode variant of that name."""
+    return {one.name: one for one in variants("decode")}[name]
+
+
+def default_knobs(one: Variant, problem: Problem) -> Pairs | None:
+    """The default knobs where they are valid, else the first valid ones, else None."""
+    sets = knob_sets(one, problem)
+    return one.defaults if one.defaults in sets else next(iter(sets), None)
+
+
+@functools.cache
+def _library(one: Variant, knobs: Pairs, problem: Problem) -> ctypes.CDLL:
+    made = Build(one.name, one.source_hash, knobs, compilers()[0].name, "native")
+    return ctypes.CDLL(build(one, made, problem).path)
+
+
+def run(case: Case, inputs: dict[str, Any]) -> Any:
+    """The output of one call. Output and scratch start as NaN and end with canaries that must stand.
+
+    One OpenMP runtime only: the libraries of the first compiler.
+    """
+    one, problem, knobs, threads = case
+    library = _library(one, knobs, problem._replace(n=1, regime="warm"))
+    values = entry_dims(SPEC, one, problem, knobs)
+    dims = (ctypes.c_int64 * len(values))(*values)
+    size = getattr(library, f"{one.symbol}_workspace")
+    size.restype = ctypes.c_int64
+    need = size(dims, threads)
+    scratch = np.full(need + CANARY_BYTES + 64, 0xFF, np.uint8)  # 0xFFFFFFFF is a NaN
+    start = -scratch.ctypes.data % 64
+    scratch[start + need :] = CANARY
+    out = np.full(SPEC.outputs(problem)["out"], np.nan, np.float32)
+    arrays = [*(inputs[name] for name in ("q", "k", "v")), out]
+    buffers = (ctypes.c_void_p * len(arrays))(*(array.ctypes.data for array in arrays))
+    code = getattr(library, one.symbol)(buffers, dims, ctypes.c_void_p(scratch.ctypes.data + start), threads)
+    assert code == 0
+    assert (scratch[start + need :] == CANARY).all()
+    return out
+
+
+def error(case: Case, inputs: dict[str, Any]) -> float:
+    """The largest absolute error of one call against the float64 reference."""
+    return float(np.abs(run(case, inputs) - SPEC.reference(case.problem, inputs)["out"]).max())
