@@ -33,6 +33,9 @@ if TYPE_CHECKING:
 
     Key = tuple[str, str, str, tuple[tuple[str, int], ...]]
 
+_AXES = ("batch", "heads", "kv_heads", "head_dim", "dtype", "regime")
+"""The order of `choose`'s named axes in the key of what is remembered."""
+
 _REMEMBERED = 1024
 """Combinations of axes kept resolved; more than any server has, so that an odd caller cannot fill the memory."""
 
@@ -54,7 +57,7 @@ class Policy:
         self._reasons = reasons
         self._known: dict[tuple[object, ...], Ranges] = {}
         for kernel in {key[0] for key in groups}:
-            self._known[(kernel,)] = self._resolve(kernel, {})
+            self._ranges(kernel, {})
 
     @classmethod
     def load(
@@ -93,19 +96,36 @@ class Policy:
             notes.append(f"no table in {where}; run `advisor tune`")
         return cls(site, groups, reasons, tuple(dict.fromkeys(notes)))
 
-    def choose(self, /, kernel: str, n: int, **axes: Any) -> Answer:
+    def choose(  # noqa: PLR0913 (named arguments are twice as fast as a dict of them)
+        self,
+        /,
+        kernel: str,
+        n: int,
+        *,
+        batch: int | None = None,
+        heads: int | None = None,
+        kv_heads: int | None = None,
+        head_dim: int | None = None,
+        dtype: str | None = None,
+        regime: str | None = None,
+        **more: Any,
+    ) -> Answer:
         """The answer for one n. Never raises, for any n; a fraction counts as the whole number below it.
 
         Args:
             kernel: name of the kernel.
             n: the swept size.
-            axes: dtype, regime and entries of the fixed shape (heads=32, ...), as far as needed to name one problem.
+            batch, heads, kv_heads, head_dim, dtype, regime: the problem, as far as needed to name one; None: any.
+            more: further entries of the fixed shape, for kernels that have others; a little slower.
         """
         try:
-            borders, answers = self._known[(kernel, *axes.items())]
+            if more:
+                raise LookupError
+            borders, answers = self._known[kernel, batch, heads, kv_heads, head_dim, dtype, regime]
             return answers[bisect_right(borders, n)]
         except Exception:  # a server must get an answer whatever it hands in
-            return self._slowly(kernel, n, axes)
+            axes = {"batch": batch, "heads": heads, "kv_heads": kv_heads, "head_dim": head_dim, "dtype": dtype}
+            return self._slowly(kernel, n, {**axes, "regime": regime, **more})
 
     def _slowly(self, kernel: str, n: object, axes: dict[str, Any]) -> Answer:
         """`choose` for what is not remembered yet, or makes no sense."""
@@ -141,12 +161,13 @@ class Policy:
         )
 
     def _ranges(self, kernel: str, axes: dict[str, Any]) -> Ranges:
-        """The ranges of a question, remembered."""
-        key = (kernel, *axes.items())
+        """The ranges of a question, remembered; axes that are None were not given."""
+        given = {name: value for name, value in axes.items() if value is not None}
+        key = (kernel, *map(given.get, _AXES)) if set(given) <= set(_AXES) else (kernel, frozenset(given.items()))
         try:
             if key in self._known:
                 return self._known[key]
-            found = self._resolve(kernel, axes)
+            found = self._resolve(kernel, given)
             if len(self._known) < _REMEMBERED:
                 self._known[key] = found
             return found

@@ -208,7 +208,7 @@ def _same_alone(one: Choice, other: Choice) -> bool:
 def _default_points(default: Choice, evidence: Evidence) -> tuple[Point, ...]:
     process = default.process
     points = _points(process, evidence).get(default, {}) if process is not None else {}
-    return _kept(_with_looks(default, points, evidence))
+    return tuple(point for _, point in sorted(_with_looks(default, points, evidence).items()))
 
 
 def _rows(
@@ -227,13 +227,16 @@ def _rows(
             continue
         after = picks[i + 1] if i + 1 < len(picks) else None
         border = n + 1 if after is None else _border((n, choice), after, known, _Races(process, evidence.races))
-        rows.append(Row(low, border - 1, choice, _kept(known[choice]), depends))
+        rows.append(Row(low, border - 1, choice, _kept(known[choice], low, border - 1), depends))
         low = border
     return tuple(rows)
 
 
-def _kept(points: dict[int, Point]) -> tuple[Point, ...]:
-    return tuple(points[n] for n in sorted(points))
+def _kept(points: dict[int, Point], low: int, high: int) -> tuple[Point, ...]:
+    """The points inside low..high and the nearest one on either side: all that an estimate in the range can use."""
+    first = max((n for n in points if n < low), default=low)
+    last = min((n for n in points if n > high), default=high)
+    return tuple(points[n] for n in sorted(points) if first <= n <= last)
 
 
 # --- borders ---
