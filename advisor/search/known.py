@@ -1,0 +1,85 @@
+"""What a log already knows of the run that is asked: trials and verdicts that need not be measured again."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+from advisor.codec import from_json, to_json
+from advisor.errors import AdvisorError
+from advisor.records import Choice, Measurement, Problem, Verdict
+from advisor.search.log import of_sessions, read
+from advisor.search.request import PROTOCOL, Request, space_hash
+
+VerdictKey = tuple[str, Problem, frozenset[Choice]]
+"""Purpose, problem, who raced: the same heat need not be run again."""
+
+REST = "rest"
+"""Phase of a trial that the exhaustive pass took, which a search must not have known."""
+
+
+class Known(NamedTuple):
+    """Trials a problem in the order measured, those of exhaustive passes apart; verdicts a heat; notes on the log."""
+
+    trials: dict[Problem, tuple[Measurement, ...]]
+    rest: dict[Problem, tuple[Measurement, ...]]
+    verdicts: dict[VerdictKey, Verdict]
+    notes: tuple[str, ...] = ()
+
+
+NOTHING = Known({}, {}, {})
+
+
+def verdict_key(verdict: Verdict) -> VerdictKey:
+    """The key under which the same heat finds its verdict again."""
+    return verdict.purpose, verdict.problem, frozenset(standing.choice for standing in verdict.standings)
+
+
+def same_run(session: dict[str, Any], request: Request) -> bool:
+    """Whether a session's measurements hold for a request: same machine, limits, environment, space, protocol."""
+    wanted = {
+        "hardware_id": request.machine.hardware_id,
+        "limits_id": request.machine.limits_id,
+        "environment": to_json(dict(request.environment)),
+        "protocol": PROTOCOL,
+        "space_hash": space_hash(request),
+    }
+    return all(session.get(key) == value for key, value in wanted.items())
+
+
+def known(path: str, request: Request) -> Known:
+    """What the log at `path` knows; nothing when there is no such file.
+
+    Raises:
+        SchemaError: the log was written by a newer major version.
+    """
+    if not os.path.exists(path):
+        return NOTHING
+    found = read(path)
+    sessions = [r["session"] for r in found.records if r["kind"] == "session" and same_run(r, request)]
+    mine = of_sessions(found.records, sessions)
+    rest = [record for record in mine if record.get("phase") == REST]
+    looks = [record for record in mine if record.get("phase") != REST]
+    verdicts = _parsed(mine, "verdict", Verdict)
+    return Known(_by_problem(looks), _by_problem(rest), {verdict_key(v): v for v in verdicts}, found.notes)
+
+
+def _parsed(records: Iterable[dict[str, Any]], kind: str, cls: Any) -> list[Any]:
+    """Records of one kind as `cls`; one that does not parse is worth nothing and is measured again."""
+    name, parsed = ("measurement" if kind == "trial" else kind), []
+    for record in records:
+        if record["kind"] == kind:
+            try:
+                parsed.append(from_json(cls, record.get(name)))
+            except AdvisorError:
+                continue
+    return parsed
+
+
+def _by_problem(records: Iterable[dict[str, Any]]) -> dict[Problem, tuple[Measurement, ...]]:
+    """First measurement of each choice, a problem; later ones repeat it."""
+    found: dict[Problem, dict[Choice, Measurement]] = {}
+    for measurement in _parsed(records, "trial", Measurement):
+        found.setdefault(measurement.problem, {}).setdefault(measurement.choice, measurement)
+    return {problem: tuple(choices.values()) for problem, choices in found.items()}

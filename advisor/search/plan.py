@@ -1,0 +1,66 @@
+"""The plan of a budget: how much of the time each problem gets, and how much of that is kept for its race."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from advisor.kernels.spec import KernelSpec
+from advisor.records import Measurement, Problem
+from advisor.search.seeds import moved_bytes
+
+CROSSING_SHARE = 0.08
+"""Of the whole budget, kept for placing borders after all problems are done."""
+
+RACE_SHARE = 0.4
+"""Of a problem's time, kept for its race. Without a race the best-looking is 2 to 6 % off from noise alone."""
+
+LOOK_FIXED_S, LOOK_CALLS, BYTES_A_SECOND = 0.3, 7, 1e10
+"""A first look's time, to share a budget only: building and verifying; 5 samples and 2 warm-ups at 10 GB/s."""
+
+LARGE_N, SMALL_SHARE, LARGE_SHARE, LEAST_TRIALS = 16384, 1 / 6, 1 / 12, 12
+"""Trials: at most a sixth of the space, a twelfth from n = 16384 where each costs more, but always a dozen."""
+
+
+class Slice(NamedTuple):
+    """A problem's time on the run's clock: the search ends at `search_until`, its race at `race_until`."""
+
+    search_until: float
+    race_until: float
+
+
+def weight(spec: KernelSpec, problem: Problem) -> float:
+    """Expected seconds of one first look."""
+    return LOOK_FIXED_S + LOOK_CALLS * moved_bytes(spec, problem) / BYTES_A_SECOND
+
+
+def time_slice(now: float, deadline: float, spec: KernelSpec, problems: Sequence[Problem]) -> Slice:
+    """The time of the first of the problems still to do; what it leaves goes to those after it.
+
+    Args:
+        now, deadline: on the run's clock; the deadline is infinite without a budget.
+        spec: predicts what a look costs.
+        problems: still to do, in order.
+    """
+    if math.isinf(deadline):
+        return Slice(math.inf, math.inf)
+    left = max(0.0, deadline - now) * (1 - CROSSING_SHARE)
+    weights = [weight(spec, problem) for problem in problems]
+    share = left * weights[0] / sum(weights)
+    return Slice(now + share * (1 - RACE_SHARE), now + share)
+
+
+def most_trials(problem: Problem, space_size: int, quick: bool) -> int:
+    """How many first looks a search may take."""
+    share = LARGE_SHARE if problem.n >= LARGE_N else SMALL_SHARE
+    cap = max(LEAST_TRIALS, math.ceil(space_size * share * (0.5 if quick else 1.0)))
+    return min(space_size, cap)
+
+
+def affordable(measured: Sequence[Measurement], seconds: float, rounds: int) -> float:
+    """How many choices can be raced for so many rounds in the time, judged by what first looks cost a sample."""
+    costs = [(m.seconds - m.compile_s) / len(m.samples_ns) for m in measured if m.samples_ns]
+    if not costs or math.isinf(seconds):
+        return math.inf
+    return seconds / max(1e-9, sorted(costs)[len(costs) // 2] * rounds)

@@ -1,0 +1,223 @@
+"""The race: the judge that says which of a few choices is fastest, or that it cannot tell.
+
+One sample a choice a round, in shuffled order, so that drift hits all alike. A choice that is hopeless is dropped; at
+a few rounds ("looks") the others are compared with the leader. Looking often finds differences that are not there, so
+each look may spend only a part of the allowed error (`LOOKS`). What cannot be told apart is a tie, and ties go to the
+fewest threads.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import time
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from advisor.codec import digest
+from advisor.kernels.executor import Ask, Executor
+from advisor.records import Choice, Measurement, Problem, Standing, Verdict
+from advisor.search.samples import Interval, log_quantiles, log_ratio, resample, smooth_p25, summary
+
+LOOKS = ((9, 0.005), (14, 0.010), (20, 0.015), (28, 0.020), (40, 0.040))
+"""(round, share of resamples outside the interval) of each look.
+
+Alpha spending: early looks are strict, so that five looks together call at most one A/A race in ten. Source: Lan and
+DeMets, "Discrete sequential boundaries for clinical trials", Biometrika 70 (1983); the shares were set on recorded
+noise with benchmarks/judge.py. The first look has the least number of samples that a ranking may rest on, 9.
+"""
+
+NEGLIGIBLE = 0.003
+"""Log ratio under which a difference does not matter: an interval must lie outside +-0.3 % to tell two apart."""
+
+NARROW = 0.01
+"""Width of a 95 % interval of the log ratio that proves a tie."""
+
+DROP_ROUND, DROP_FACTOR = 3, 1.25
+"""After 3 rounds a choice is dropped when its minimum is over 1.25 x the maximum of the best."""
+
+TIE_REACH = 0.04
+"""A tie goes to fewer threads only when they are estimated at most 4 % slower than the leader.
+
+In great noise or after few rounds "not told apart" reaches far; the careful choice should not cost that much.
+"""
+
+
+class Heat(NamedTuple):
+    """What is raced: a problem, distinct choices, the DEFAULT choice, the purpose.
+
+    `failed`: choices that failed before the race; they get a standing and are not measured.
+    """
+
+    problem: Problem
+    choices: tuple[Choice, ...]
+    default: Choice
+    purpose: str = "final"
+    failed: tuple[Choice, ...] = ()
+
+
+class RaceOptions(NamedTuple):
+    """How.
+
+    Attributes:
+        seed: of the shuffling and the resampling.
+        rounds: at most this many.
+        limit_s: wall-clock limit of one sample.
+        sample_s: least duration of one sample; 2 ms halves the noise of 0.5 ms.
+        deadline: on `clock`; no sample starts after it.
+        clock: seconds.
+    """
+
+    seed: int = 0
+    rounds: int = LOOKS[-1][0]
+    limit_s: float = 20.0
+    sample_s: float = 0.002
+    deadline: float = math.inf
+    clock: Callable[[], float] = time.monotonic
+
+
+class RaceSample(NamedTuple):
+    """One sample as it is handed to `on_sample`."""
+
+    round: int
+    order: int
+    choice: Choice
+    measurement: Measurement
+
+
+OnSample = Callable[[RaceSample], None]
+
+
+def _ignore(sample: RaceSample) -> None:
+    """No listener."""
+
+
+class _State:
+    """The race so far. `active` are still measured; `slower` and `failed` no longer."""
+
+    def __init__(self, heat: Heat, options: RaceOptions) -> None:
+        self.heat, self.options = heat, options
+        self.rng = random.Random(options.seed)
+        self.samples: dict[Choice, list[float]] = {choice: [] for choice in heat.choices}
+        self.active = list(heat.choices)
+        self.slower: list[Choice] = []
+        self.failed: list[Choice] = []
+        self.ties: list[Choice] = []
+        self.rounds = 0
+
+    def retire(self, choices: Sequence[Choice], into: list[Choice]) -> None:
+        into.extend(choices)
+        self.active = [choice for choice in self.active if choice not in choices]
+
+    def leader(self) -> Choice:
+        """The active choice with the lowest 25th percentile; the first listed among equals."""
+        return min(self.active, key=lambda choice: smooth_p25(self.samples[choice]))
+
+
+def race(executor: Executor, heat: Heat, options: RaceOptions, on_sample: OnSample = _ignore) -> Verdict | None:
+    """Race choices until their order is settled, they tie, the rounds or the time run out.
+
+    Args:
+        executor: measures one sample at a time.
+        heat: who races on what.
+        options: seed, limits, deadline.
+        on_sample: told every sample as it comes, also those that failed.
+
+    Returns:
+        The verdict, or None when no choice gave a sample in a whole round.
+    """
+    state = _State(heat, options)
+    looks = dict(LOOKS)
+    while state.active and state.rounds < options.rounds and _round(executor, state, on_sample):
+        if state.rounds == DROP_ROUND:
+            _drop(state)
+        last = state.rounds == options.rounds
+        if state.rounds in looks or last:
+            _look(state, looks.get(state.rounds, LOOKS[-1][1]) if state.rounds >= LOOKS[0][0] else None)
+        if state.rounds >= LOOKS[0][0] and len(state.active) == 1 + len(state.ties):
+            break
+    if state.rounds == 0 or not state.active:
+        return None
+    return _verdict(state)
+
+
+def _round(executor: Executor, state: _State, on_sample: OnSample) -> bool:
+    """One sample of every active choice in shuffled order; False when the time ran out (the round does not count)."""
+    order = list(state.active)
+    state.rng.shuffle(order)
+    ask = Ask(1, state.options.limit_s, state.options.sample_s)
+    taken: dict[Choice, float] = {}
+    for place, choice in enumerate(order):
+        if state.options.clock() >= state.options.deadline:
+            return False
+        measurement = executor.measure(state.heat.problem, choice, ask)
+        on_sample(RaceSample(state.rounds + 1, place, choice, measurement))
+        if measurement.status == "ok" and measurement.samples_ns:
+            taken[choice] = measurement.samples_ns[0]
+        else:
+            state.retire([choice], state.failed)
+    for choice, sample in taken.items():
+        state.samples[choice].append(sample)
+    state.rounds += 1
+    return True
+
+
+def _drop(state: _State) -> None:
+    """Drop the hopeless."""
+    if len(state.active) > 1:
+        bar = DROP_FACTOR * max(state.samples[state.leader()])
+        state.retire([choice for choice in state.active if min(state.samples[choice]) > bar], state.slower)
+
+
+def _interval(state: _State, choice: Choice, against: Choice) -> Interval:
+    """95 % interval of the log ratio of `choice` over `against`, over the rounds that both ran."""
+    common = min(len(state.samples[choice]), len(state.samples[against]))
+    a, b = state.samples[against][:common], state.samples[choice][:common]
+    return log_ratio(a, b, 0.05, state.options.seed + state.rounds)
+
+
+def _look(state: _State, alpha: float | None) -> None:
+    """Compare every active choice with the leader: slower, proven tie, or open. With alpha None nothing is called."""
+    if alpha is None or len(state.active) < 2:
+        return
+    indices = resample(state.rounds, state.options.seed + state.rounds)
+    draws = {choice: log_quantiles(np.asarray(state.samples[choice]), indices) for choice in state.active}
+    leader = state.leader()
+    ratios = {choice: draws[choice] - draws[leader] for choice in state.active if choice != leader}
+    slower = [choice for choice, ratio in ratios.items() if np.quantile(ratio, alpha / 2) > NEGLIGIBLE]
+    state.ties = [c for c, ratio in ratios.items() if np.ptp(np.quantile(ratio, [0.025, 0.975])) < NARROW]
+    state.ties = [choice for choice in state.ties if choice not in slower]
+    state.retire(slower, state.slower)
+
+
+def _winner(state: _State) -> Choice:
+    """The leader, or the tied choice that the fixed rule prefers: fewest threads, the DEFAULT, lowest digest.
+
+    Before the first look a ranking may not rest on the samples, and neither may a tie: the leader it is.
+    """
+    leader = state.leader()
+    if state.rounds < LOOKS[0][0]:
+        return leader
+    reach = smooth_p25(state.samples[leader]) * math.exp(TIE_REACH)
+    tied = [choice for choice in state.active if smooth_p25(state.samples[choice]) <= reach]
+    return min(tied, key=lambda c: (c.team.threads if c.team else 0, c != state.heat.default, digest(c)))
+
+
+def _standing(state: _State, choice: Choice, winner: Choice) -> Standing:
+    samples = state.samples[choice]
+    if choice in state.failed or not samples:
+        return Standing(choice, "failed", summary(samples, state.options.seed) if samples else None, None, None)
+    outcome = "winner" if choice == winner else "tie" if choice in state.active else "slower"
+    between = _interval(state, choice, winner)
+    ends = (math.exp(between.low), math.exp(between.high))
+    return Standing(choice, outcome, summary(samples, state.options.seed), math.exp(between.centre), ends)
+
+
+def _verdict(state: _State) -> Verdict:
+    winner, heat = _winner(state), state.heat
+    standings = [_standing(state, choice, winner) for choice in heat.choices]
+    standings += [Standing(choice, "failed", None, None, None) for choice in heat.failed]
+    ranked = sorted(standings, key=lambda s: (s.outcome != "winner", s.ratio is None, s.ratio or 0.0))
+    return Verdict(heat.problem, heat.purpose, winner, heat.default, state.rounds, tuple(ranked))

@@ -1,0 +1,196 @@
+"""One tuning run while it goes: everything measured passes through it, into the log and the account of time."""
+
+from __future__ import annotations
+
+import datetime
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from advisor import __version__
+from advisor.codec import digest, to_json
+from advisor.kernels.executor import Ask, Executor
+from advisor.records import STATUSES, Choice, Measurement, Pairs, Problem, Verdict, pairs
+from advisor.search.known import NOTHING, Known, known
+from advisor.search.log import SCHEMA, Log
+from advisor.search.race import Heat, RaceOptions, RaceSample, race
+from advisor.search.request import PROTOCOL, Outcome, Progress, Regret, Report, Request, space_hash
+
+LOOK_SAMPLES, QUICK_SAMPLES = 5, 3
+"""Samples of a first look."""
+
+RACE_ROUNDS, QUICK_ROUNDS = 40, 20
+"""Rounds of a race at most."""
+
+GIVE_UP = 4.0
+"""A first look stops after one sample over 4 x the best so far: no noise met made up so much."""
+
+Clock = Callable[[], float]
+
+
+class Run:
+    """A run's state. `deadline` is on `clock`, infinite without a budget. The caller owns executor and log."""
+
+    def __init__(self, request: Request, executor: Executor, log: Log, progress: Progress, clock: Clock) -> None:
+        self.request, self.executor, self.log = request, executor, log
+        self.progress, self.clock = progress, clock
+        self.begun = clock()
+        self.deadline = math.inf if request.options.budget_s is None else self.begun + request.options.budget_s
+        self.known: Known = known(log.path, request) if request.options.resume else NOTHING
+        self.looks: dict[Problem, dict[Choice, Measurement]] = {}
+        self.verdicts: list[Verdict] = []
+        self.regrets: list[Regret] = []
+        self.reports: list[Report] = []
+        self.notes: list[str] = list(self.known.notes)
+        self.kernel_s = 0.0
+        self.compile_s = 0.0
+        self._races = 0
+
+    # --- the log ---
+
+    def open_session(self) -> None:
+        """Write the session record."""
+        request = self.request
+        now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+        record = {
+            "kind": "session",
+            "schema": SCHEMA,
+            "session": request.session,
+            "time": now,
+            "hardware_id": request.machine.hardware_id,
+            "limits_id": request.machine.limits_id,
+            "environment": to_json(dict(request.environment)),
+            "protocol": PROTOCOL,
+            "advisor": __version__,
+            "options": to_json(request.options),
+            "space_hash": space_hash(request),
+        }
+        self.log.append(record)
+
+    def _write(self, kind: str, **fields: Any) -> None:
+        self.log.append({"kind": kind, "session": self.request.session, **fields})
+
+    # --- first looks ---
+
+    def out_of_time(self, until: float = math.inf) -> bool:
+        """Whether nothing more may start: the budget or this part of it is used up."""
+        return self.clock() >= min(until, self.deadline)
+
+    def remember(self, measurement: Measurement) -> None:
+        """Take a measurement of an earlier session as this run's."""
+        self.looks.setdefault(measurement.problem, {})[measurement.choice] = measurement
+
+    def look(self, problem: Problem, choice: Choice, best_ns: float | None, phase: str = "search") -> Measurement:
+        """Take a first look at a choice, or the one that was taken before.
+
+        Args:
+            problem, choice: what to measure.
+            best_ns: best 25th percentile so far; far slower choices are given up after one sample.
+            phase: written to the log.
+        """
+        before = self.looks.get(problem, {}).get(choice)
+        if before is not None:
+            return before
+        options = self.request.options
+        give_up = None if best_ns is None else GIVE_UP * best_ns
+        ask = Ask(QUICK_SAMPLES if options.quick else LOOK_SAMPLES, limit_s=options.trial_limit_s, give_up_ns=give_up)
+        measurement = finite(self.executor.measure(problem, choice, ask))
+        self._account(measurement)
+        self.remember(measurement)
+        self._write("trial", choice_id=digest(choice), phase=phase, measurement=to_json(measurement))
+        return measurement
+
+    def prepare(self, problem: Problem, choices: Sequence[Choice]) -> None:
+        """Let an executor that can compile many choices at once do so; the time counts as compiling."""
+        compile_many = getattr(self.executor, "prepare", None)
+        if compile_many is not None:
+            begun = self.clock()
+            compile_many(problem, choices)
+            self.compile_s += self.clock() - begun
+
+    def _account(self, measurement: Measurement) -> None:
+        self.kernel_s += measurement.kernel_s
+        self.compile_s += measurement.compile_s
+
+    # --- races ---
+
+    def race(self, heat: Heat, until: float) -> tuple[Verdict | None, dict[Choice, list[float]]]:
+        """Run a race, or find its verdict in the log.
+
+        Returns:
+            The verdict (None when nothing could be raced) and the samples, none when it came from the log.
+        """
+        everybody = frozenset((*heat.choices, *heat.failed))
+        before = self.known.verdicts.get((heat.purpose, heat.problem, everybody))
+        if before is not None:
+            return before, {}
+        self._races += 1
+        name = f"{self.request.session}-{self._races}"
+        samples: dict[Choice, list[float]] = {choice: [] for choice in heat.choices}
+
+        def listen(sample: RaceSample) -> None:
+            self._race_sample(name, heat, sample)
+            samples[sample.choice].extend(sample.measurement.samples_ns)
+
+        verdict = race(self.executor, heat, self._race_options(heat, until), listen)
+        if verdict is not None:
+            self._write("verdict", race=name, verdict=to_json(verdict))
+        self.log.sync()
+        return verdict, samples
+
+    def _race_options(self, heat: Heat, until: float) -> RaceOptions:
+        options = self.request.options
+        return RaceOptions(
+            seed=int(digest((options.seed, heat.purpose, heat.problem)), 16) % 2**32,
+            rounds=QUICK_ROUNDS if options.quick else RACE_ROUNDS,
+            limit_s=options.trial_limit_s,
+            deadline=min(until, self.deadline),
+            clock=self.clock,
+        )
+
+    def _race_sample(self, name: str, heat: Heat, sample: RaceSample) -> None:
+        measurement = sample.measurement
+        self._account(measurement)
+        self._write(
+            "race",
+            race=name,
+            purpose=heat.purpose,
+            round=sample.round,
+            order=sample.order,
+            problem_id=digest(heat.problem),
+            choice_id=digest(sample.choice),
+            status=measurement.status,
+            sample_ns=measurement.samples_ns[0] if measurement.samples_ns else None,
+            rejected=bool(dict(measurement.conditions).get("rejected")),
+        )
+
+    # --- the answer ---
+
+    def outcome(self, interrupted: bool) -> Outcome:
+        """What the run found so far."""
+        trials = tuple(m for looks in self.looks.values() for m in looks.values())
+        counts = {status: sum(m.status == status for m in trials) for status in STATUSES}
+        total = self.clock() - self.begun
+        return Outcome(
+            verdicts=tuple(self.verdicts),
+            trials=trials,
+            counts=pairs(counts),
+            seconds=self._seconds(total),
+            space_size=sum(report.space_size for report in self.reports),
+            interrupted=interrupted,
+            regrets=tuple(self.regrets),
+            reports=tuple(self.reports),
+            notes=tuple(dict.fromkeys(self.notes)),
+        )
+
+    def _seconds(self, total: float) -> Pairs:
+        overhead = max(0.0, total - self.kernel_s - self.compile_s)
+        return pairs({"total": total, "in_kernel": self.kernel_s, "compile": self.compile_s, "overhead": overhead})
+
+
+def finite(measurement: Measurement) -> Measurement:
+    """The measurement with an error that is no number as unknown; the log is strict JSON."""
+    if measurement.error is None or math.isfinite(measurement.error):
+        return measurement
+    reason = measurement.reason or f"the error against the reference is {measurement.error}"
+    return measurement._replace(error=None, reason=reason)

@@ -1,0 +1,61 @@
+"""Seeds: the choices that a search looks at first, because something speaks for them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from advisor.kernels.spec import KernelSpec
+from advisor.records import Choice, Problem
+from advisor.search.space import is_default_process
+
+BYTES_A_THREAD = 64 * 1024
+"""Traffic worth one more thread: at some 10 GB/s a core, 64 KiB take 6.5 us, about what starting and joining costs.
+
+A rule of thumb that only orders the first looks. It says what is known: small n wants few threads, large n all cores.
+"""
+
+ITEM_BYTES = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}
+
+MOST = 10
+"""Seeds at most; more would crowd out the start."""
+
+
+def moved_bytes(spec: KernelSpec, problem: Problem) -> int:
+    """Predicted traffic of the DNF in bytes."""
+    elements = spec.elements(problem)
+    return (elements.read + elements.written) * ITEM_BYTES[problem.dtype]
+
+
+def predicted_threads(spec: KernelSpec, problem: Problem, counts: Sequence[int]) -> int:
+    """The thread count, of those listed, that the traffic is worth."""
+    worth = max(1, moved_bytes(spec, problem) // BYTES_A_THREAD)
+    return min(counts, key=lambda count: (abs(count - min(worth, max(counts))), count))
+
+
+def _with_threads(choices: Sequence[Choice], like: Choice, threads: int) -> Choice | None:
+    """The first listed choice with this build and team size, in the default process part if there is one."""
+    same = [c for c in choices if c.build == like.build and c.team and c.team.threads == threads]
+    return next((c for c in same if is_default_process(c.process)), same[0] if same else None)
+
+
+def seeds(
+    spec: KernelSpec, problem: Problem, choices: Sequence[Choice], default: Choice, neighbours: Iterable[Choice]
+) -> tuple[Choice, ...]:
+    """What to look at first: the DEFAULT, winners at neighbouring n, and what the traffic is worth.
+
+    Args:
+        spec: predicts the traffic.
+        problem: what is tuned.
+        choices: the space; seeds outside it are left out.
+        default: the DEFAULT choice.
+        neighbours: winners and runners-up at n already done, nearest first.
+
+    Returns:
+        Distinct listed choices, the DEFAULT first.
+    """
+    counts = sorted({choice.team.threads for choice in choices if choice.team})
+    threads = [predicted_threads(spec, problem, counts), counts[-1], 1] if counts else []
+    modelled = [_with_threads(choices, default, count) for count in threads]
+    listed = set(choices)
+    wanted = [default, *list(neighbours)[: MOST - 4], *modelled]
+    return tuple(dict.fromkeys(choice for choice in wanted if choice is not None and choice in listed))[:MOST]

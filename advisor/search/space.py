@@ -1,0 +1,246 @@
+"""The space: every choice that is valid for one problem on one machine, listed in a fixed order.
+
+A list, not a set of rules: the sampler scores all of it, never proposes a hole, and knows when it is used up.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from advisor.errors import BadInput
+from advisor.records import Build, Choice, Machine, Process, Team
+from advisor.topology import placement
+from advisor.topology.array import CpuArray, live
+
+if TYPE_CHECKING:
+    from advisor.kernels.spec import KernelSpec
+    from advisor.kernels.variant import Variant
+    from advisor.records import Groups, Problem
+
+SPIN = 10_000
+"""The one spin count tried: between passive (0) and libgomp's own 300,000, about 0.3 ms of waiting.
+
+Source: libgomp manual, GOMP_SPINCOUNT; 45 to 140 cycles a pause instruction at 2 to 4 GHz.
+"""
+
+WAITS: dict[str, tuple[tuple[str, int | None], ...]] = {
+    "libgomp": (("default", None), ("active", None), ("passive", None), ("default", SPIN)),
+    "libomp": (("default", None), ("active", None), ("passive", None)),  # libomp counts milliseconds, not spins
+}
+"""OpenMP runtime -> (wait policy, spin count), the runtime's own behaviour first."""
+
+HOPELESS_FLAGS = ("o2",)
+"""Flag sets that are not tried: -O2 cost up to 6.7 times, won nowhere (measured on decode), and doubles the space."""
+
+OVERSUBSCRIBE = 2
+"""With oversubscription allowed, up to this many threads a CPU of the budget."""
+
+
+class Toolchain(NamedTuple):
+    """A compiler as far as the space needs it: its name, its OpenMP runtime, what it compiles."""
+
+    name: str
+    runtime: str
+    language: str = "c"
+
+
+class SpaceOptions(NamedTuple):
+    """What is varied beside the variants' own knobs. The first compiler and the first flag set are the DEFAULT's.
+
+    Attributes:
+        compilers: in order of preference.
+        flags: names of flag sets that are valid on this machine.
+        oversubscribe: whether more threads than the CPU budget are tried.
+        memory_policy: of every process part.
+    """
+
+    compilers: tuple[Toolchain, ...]
+    flags: tuple[str, ...] = ("native",)
+    oversubscribe: bool = False
+    memory_policy: str = "default"
+
+
+def space_options(machine: Machine, oversubscribe: bool = False) -> SpaceOptions:
+    """The options with every compiler found here and every flag set that is valid here.
+
+    Raises:
+        BadInput: no compiler that can build and load an OpenMP program was found.
+    """
+    from advisor.kernels.compilers import compilers, flag_sets
+
+    tools = tuple(Toolchain(c.name, c.runtime, c.language) for c in compilers())
+    if not tools:
+        raise BadInput("tuning needs a C compiler with OpenMP", got="none", next_step="see `advisor doctor`")
+    flags = tuple(name for name in flag_sets(machine) if name not in HOPELESS_FLAGS)
+    return SpaceOptions(tools, flags, oversubscribe)
+
+
+# --- process parts ---
+
+
+def processes(runtime: str, memory_policy: str = "default") -> tuple[Process, ...]:
+    """The process parts of one OpenMP runtime, the default one first."""
+    waits = WAITS.get(runtime, (("default", None),))
+    return tuple(Process(runtime, wait, spin, memory_policy) for wait, spin in waits)
+
+
+def is_default_process(process: Process | None) -> bool:
+    """Whether this is its runtime's default process part."""
+    return process is None or (process.wait_policy == "default" and process.spin is None)
+
+
+# --- teams ---
+
+
+def cpu_budget(machine: Machine) -> int:
+    """CPUs that can be used at once: the mask, or the whole part of the quota where that is less; at least 1."""
+    allowed = len(machine.allowed_cpus)
+    return max(1, allowed if machine.cpu_quota is None else min(allowed, int(machine.cpu_quota)))
+
+
+def _cores(array: CpuArray, cpus: Iterable[int]) -> int:
+    """How many cores of the array hold at least one of the CPUs."""
+    inside, step = set(cpus), array.shape[-1] if array.shape else 1
+    rows = (array.cpus[i : i + step] for i in range(0, len(array.cpus), step))
+    return sum(any(cpu in inside for cpu in row) for row in rows)
+
+
+def _own_groups(machine: Machine) -> dict[str, Groups]:
+    groupings = dict(machine.groupings)
+    return {
+        "cores of one L3": machine.l3_groups,
+        "cores of one NUMA domain": tuple(node.cpus for node in machine.numa_nodes if node.cpus),
+        "cores of one socket": groupings.get("socket", ()),
+    }
+
+
+def thread_labels(machine: Machine, oversubscribe: bool = False) -> dict[int, tuple[str, ...]]:
+    """Every thread count worth trying, with what it is on this machine.
+
+    Args:
+        machine: counts are of the part in reach.
+        oversubscribe: also counts beyond the CPU budget, up to twice; they are labelled `oversubscribed`.
+
+    Returns:
+        Count -> labels, ascending: powers of two, the machine's own counts, the budget and one CPU less.
+    """
+    budget, mask = cpu_budget(machine), set(machine.allowed_cpus)
+    array = live(machine.array, mask)
+    cores = max(1, _cores(array, mask))
+    named = [(cores, "all cores"), (cores - 1, "all cores but one"), (len(mask), "all hardware threads")]
+    named += [(budget, "the whole CPU budget"), (budget - 1, "the CPU budget but one")]
+    for label, groups in _own_groups(machine).items():
+        named += [(count, label) for count in sorted({_cores(array, group) for group in groups})]
+    limit = budget * (OVERSUBSCRIBE if oversubscribe else 1)
+    named += [(1 << k, "power of two") for k in range(limit.bit_length())]
+    named += [(limit, f"{OVERSUBSCRIBE} x the CPU budget")] if oversubscribe else []
+    found: dict[int, list[str]] = {}
+    for count, label in named:
+        if 0 < count <= limit:
+            found.setdefault(count, ["oversubscribed"] if count > budget else []).append(label)
+    return {count: tuple(dict.fromkeys(found[count])) for count in sorted(found)}
+
+
+def thread_counts(machine: Machine, oversubscribe: bool = False) -> tuple[int, ...]:
+    """The thread counts worth trying, ascending; see `thread_labels` for what each is."""
+    return tuple(thread_labels(machine, oversubscribe))
+
+
+def default_team(machine: Machine) -> Team:
+    """The careful rule: physical cores of one NUMA domain within the budget."""
+    return Team(*placement.default_team(machine.array, machine.allowed_cpus, cpu_budget(machine)))
+
+
+def teams(machine: Machine, oversubscribe: bool = False) -> tuple[Team, ...]:
+    """Thread counts with placements, never two whose threads run on the same set of CPUs.
+
+    The DEFAULT team stands for its equals, so that it is in the space; else the simplest placement does. A team that
+    outnumbers the CPUs in reach is not pinned: no placement offers a CPU to each of its threads.
+    """
+    mask, first = machine.allowed_cpus, default_team(machine)
+    expressions = placement.candidates(live(machine.array, mask))
+    found: dict[tuple[int, frozenset[int]], Team] = {}
+    for threads in sorted({*thread_counts(machine, oversubscribe), first.threads}):
+        if threads > len(mask):
+            found[threads, frozenset()] = Team(threads, placement.UNPINNED)
+            continue
+        own = (first.placement,) if threads == first.threads else ()
+        for expression in (*own, *expressions):
+            cpus = placement.evaluate(expression, machine.array, mask, threads) or ()
+            found.setdefault((threads, frozenset(cpus)), Team(threads, expression))
+    return tuple(found.values())
+
+
+# --- choices ---
+
+
+def _check(spec: KernelSpec, problem: Problem, options: SpaceOptions) -> None:
+    if problem.kernel != spec.name:
+        raise BadInput("a problem must be of the kernel that is tuned", got=problem.kernel, allowed=spec.name)
+    if not options.compilers or not options.flags:
+        raise BadInput("a space needs a compiler and a flag set", got=options, next_step="see `advisor doctor`")
+
+
+def _builds(variants: Sequence[Variant], problem: Problem, options: SpaceOptions) -> Iterator[tuple[Build, Toolchain]]:
+    from advisor.kernels.variant import knob_sets
+
+    for variant in variants:
+        tools = [tool for tool in options.compilers if tool.language == variant.language]
+        for knobs, tool, flags in itertools.product(knob_sets(variant, problem), tools, options.flags):
+            yield Build(variant.name, variant.source_hash, knobs, tool.name, flags), tool
+
+
+def space(
+    machine: Machine, spec: KernelSpec, variants: Sequence[Variant], problem: Problem, options: SpaceOptions
+) -> tuple[Choice, ...]:
+    """Every valid choice for a problem.
+
+    One thread waits for nobody, so its choices exist in the default process part only.
+
+    Args:
+        machine: instruction sets, the array, the limits.
+        spec: the kernel's DNF.
+        variants: its realisations, in order of rank.
+        problem: dtype and dims that the variants' rules are checked against.
+        options: compilers, flag sets, oversubscription.
+
+    Raises:
+        BadInput: the problem is of another kernel, or there is no compiler or flag set.
+    """
+    from advisor.kernels.variant import missing_isa
+
+    _check(spec, problem, options)
+    usable = [variant for variant in variants if not missing_isa(variant, machine)]
+    crowd = teams(machine, options.oversubscribe)
+    return tuple(
+        Choice(build, team, process)
+        for build, tool in _builds(usable, problem, options)
+        for process in processes(tool.runtime, options.memory_policy)
+        for team in crowd
+        if team.threads > 1 or is_default_process(process)
+    )
+
+
+def default_choice(
+    machine: Machine, spec: KernelSpec, variants: Sequence[Variant], problem: Problem, options: SpaceOptions
+) -> Choice:
+    """What an untuned machine would take: the first variant in rank that is valid here, default knobs, careful team.
+
+    Args: as of `space`.
+
+    Raises:
+        UnknownName: no variant is valid for this problem on this machine.
+        BadInput: as of `space`.
+    """
+    _check(spec, problem, options)
+    from advisor.kernels.variant import default_build
+
+    tools = {tool.language: tool for tool in reversed(options.compilers)}
+    able = sorted((v for v in variants if v.language in tools), key=lambda v: (v.rank, v.name))
+    flags = "native" if "native" in options.flags else options.flags[0]
+    build = default_build(able, problem, machine, "", flags)
+    tool = tools[next(v.language for v in able if v.name == build.variant)]
+    process = processes(tool.runtime, options.memory_policy)[0]
+    return Choice(build._replace(compiler=tool.name), default_team(machine), process)

@@ -1,0 +1,169 @@
+"""Tuning: for every n a search and a race, then the crossings between neighbours. The way from request to outcome."""
+
+from __future__ import annotations
+
+import math
+import time
+from typing import NamedTuple
+
+import numpy as np
+from threadpoolctl import threadpool_limits
+
+from advisor.errors import AdvisorError
+from advisor.kernels.executor import Executor
+from advisor.records import Choice, Problem, Verdict
+from advisor.search.crossing import cross
+from advisor.search.exhaustive import measure_rest, regret, rivals
+from advisor.search.finalists import finalists
+from advisor.search.log import Log
+from advisor.search.look import Place, search
+from advisor.search.plan import Slice, affordable, most_trials, time_slice
+from advisor.search.race import LOOKS, Heat
+from advisor.search.request import Outcome, Progress, Report, Request, Silent, check
+from advisor.search.run import Clock, Run
+from advisor.search.seeds import seeds
+from advisor.search.space import default_choice, space
+from advisor.search.surrogate import Array
+
+RUNNERS_UP = 1
+"""Of the two nearest n already done, the choices after the winner that seed the next search."""
+
+
+class Neighbour(NamedTuple):
+    """What a problem already done tells the next: its choices and the log times expected of them."""
+
+    choices: tuple[Choice, ...]
+    belief: Array
+
+
+def tune(
+    request: Request,
+    executor: Executor,
+    log: Log,
+    progress: Progress | None = None,
+    clock: Clock = time.monotonic,
+) -> Outcome:
+    """Search and race every problem of a request.
+
+    Ctrl-C (KeyboardInterrupt) ends the run early: everything measured is in the log and in the outcome.
+
+    Args:
+        request: what to tune.
+        executor: runs choices; the caller closes it.
+        log: takes every record; the caller closes it.
+        progress: told how it goes.
+        clock: seconds; another one in tests.
+
+    Raises:
+        BadInput: the request cannot be run.
+        SchemaError: with `resume`, the log was written by a newer major version.
+    """
+    check(request)
+    run = Run(request, executor, log, progress or Silent(), clock)
+    interrupted = False
+    try:
+        run.open_session()
+        with threadpool_limits(limits=1):  # spinning BLAS threads would disturb the workers that are measured
+            _all(run)
+    except KeyboardInterrupt:
+        interrupted = True
+    log.sync()
+    return run.outcome(interrupted)
+
+
+def _all(run: Run) -> None:
+    problems, before = run.request.problems, None
+    for i, problem in enumerate(problems):
+        if run.out_of_time():
+            run.notes.append(f"the budget ended before n = {', '.join(str(p.n) for p in problems[i:])}")
+            break
+        before = _one(run, problem, before, time_slice(run.clock(), run.deadline, run.request.spec, problems[i:]))
+    cross(run)
+
+
+def _one(run: Run, problem: Problem, before: Neighbour | None, share: Slice) -> Neighbour | None:
+    """Search and race one problem; returns what it tells the next."""
+    begun = run.clock()
+    try:
+        place = _place(run, problem, before)
+    except AdvisorError as error:
+        run.notes.append(f"n = {problem.n}: {error}")
+        return before
+    size = len(place.choices)
+    run.progress.stage(f"n={problem.n}", most_trials(problem, size, run.request.options.quick))
+    run.progress.seconds_left(None if run.deadline == math.inf else max(0.0, run.deadline - begun))
+    report = Report(problem, size, 0, "interrupted", 0.0)
+    run.reports.append(report)
+    found = search(run, place, share.search_until)
+    looked, looked_s = len(run.looks.get(problem, {})), run.clock() - begun
+    exhaustive = run.request.options.exhaustive
+    verdict, _ = _final(run, place, share.race_until, (), "searched" if exhaustive else "final")
+    run.reports[-1] = report._replace(looked=looked, stopped=found.stopped, search_s=run.clock() - begun)
+    if exhaustive and verdict is not None:
+        verdict = _exhaust(run, place, verdict, looked_s)
+    if verdict is None:
+        run.notes.append(f"n = {problem.n}: no choice gave a time")
+    run.verdicts += [verdict] if verdict else []
+    return Neighbour(place.choices, found.belief)
+
+
+def _place(run: Run, problem: Problem, before: Neighbour | None) -> Place:
+    request = run.request
+    ground = (request.machine, request.spec, request.variants, problem, request.options.space)
+    choices, default = space(*ground), default_choice(*ground)
+    first = seeds(request.spec, problem, choices, default, _neighbours(run, problem))
+    return Place(problem, choices, default, first, _prior(choices, before))
+
+
+def _neighbours(run: Run, problem: Problem) -> list[Choice]:
+    """Winners and runners-up at the two nearest n already done, nearest first, winners before runners-up."""
+    near = sorted(run.verdicts, key=lambda v: abs(v.problem.n - problem.n))[:2]
+    ranks = [[s.choice for s in v.standings if s.summary is not None][: 1 + RUNNERS_UP] for v in near]
+    return [order[k] for k in range(1 + RUNNERS_UP) for order in ranks if k < len(order)]
+
+
+def _prior(choices: tuple[Choice, ...], before: Neighbour | None) -> Array | None:
+    """What the n before expects of these choices, the middle where it did not have one."""
+    if before is None:
+        return None
+    expected = dict(zip(before.choices, before.belief, strict=True))
+    middle = float(np.median(before.belief))
+    return np.array([expected.get(choice, middle) for choice in choices])
+
+
+def _final(
+    run: Run, place: Place, until: float, extra: tuple[Choice, ...], purpose: str
+) -> tuple[Verdict | None, dict[Choice, list[float]]]:
+    """The race of the finalists, and of `extra` choices."""
+    looks = run.looks.get(place.problem, {})
+    good = finalists(list(looks.values()), place.default, math.inf)
+    left_s = min(until, run.deadline) - run.clock()
+    most = affordable([looks[choice] for choice in good], left_s, LOOKS[0][0])
+    racing = tuple(dict.fromkeys((*finalists(list(looks.values()), place.default, most), *extra)))
+    if not racing:
+        return None, {}
+    failed = (place.default,) if place.default in looks and place.default not in racing else ()
+    return run.race(Heat(place.problem, racing, place.default, purpose, failed), until)
+
+
+def _exhaust(run: Run, place: Place, searched: Verdict, looked_s: float) -> Verdict:
+    """Measure the rest of the space, then race the searched choice and the best of all with fresh samples.
+
+    Returns:
+        The verdict over all, the search's own when there was no time for it.
+    """
+    begun = run.clock()
+    rest = measure_rest(run, place)
+    if run.out_of_time():
+        run.notes.append(f"n = {place.problem.n}: the budget ended within the exhaustive pass")
+        run.reports[-1] = run.reports[-1]._replace(exhaustive_looked=rest.looked)
+        return searched._replace(purpose="final")
+    everybody = (searched.winner, *rivals(run, place))
+    verdict, samples = _final(run, place, run.deadline, everybody, "final")
+    seconds = looked_s + run.clock() - begun
+    run.reports[-1] = run.reports[-1]._replace(exhaustive_looked=rest.looked, exhaustive_s=seconds)
+    if verdict is None:
+        return searched._replace(purpose="final")
+    found = regret(verdict, searched.winner, samples, run.request.options.seed)
+    run.regrets += [found] if found else []
+    return verdict
