@@ -6,6 +6,7 @@ A variant is checked before it is timed, always: on small edge problems once a b
 
 from __future__ import annotations
 
+import functools
 import os
 from typing import NamedTuple
 
@@ -52,22 +53,24 @@ class Bench:
         self.spec = spec
         self.seed = seed
         self.meter = Meter()
-        self._first_tasks = _tasks()
         self._libraries: dict[str, Loaded] = {}
         self._operands: dict[tuple[Problem, int, Team | None], Operands] = {}
         self._references: dict[Problem, Reference] = {}
         self._passed: dict[tuple[str, Problem, tuple[int, ...], int], Judgement] = {}
         self._calls: dict[tuple[object, ...], int] = {}
         self._team: Team | None = None
+        self._current: Problem | None = None
 
     def needs_inputs(self, trial: Trial) -> bool:
-        """Whether this trial's problem is new here, so that its inputs and reference are still to be made."""
-        return trial.problem not in self._references
+        """Whether this trial's problem is another than the last one's, so that there may be inputs to make."""
+        return trial.problem != self._current
 
     def prepare(self, trial: Trial) -> None:
-        """Make inputs and reference of a problem that is new here."""
+        """Let go of the last problem, and make inputs and reference of this one where they are not here yet."""
+        self._current = None
         self._forget(trial.problem)
         self._reference(trial.problem, self._any_operands(trial.problem, _shared_sets(trial)))
+        self._current = trial.problem
 
     def trial(self, trial: Trial) -> Reply:
         """Check, then time.
@@ -79,10 +82,12 @@ class Bench:
         """
         loaded = self._library(trial)
         tids = self._settle(loaded, trial)
+        settled = _tasks()
         checked = self._check(loaded, trial)
         if not trial.samples:
-            return Reply("ok", "", (), checked.error, checked.tolerance, len(tids))
-        return self._timed(loaded, trial, tids, checked)
+            observed = len(tids) + len(_tasks() - settled)
+            return Reply("ok", "", (), checked.error, checked.tolerance, observed)
+        return self._timed(loaded, trial, (set(tids), settled), checked)
 
     # --- library and team ---
 
@@ -109,10 +114,10 @@ class Bench:
 
     def _forget(self, current: Problem) -> None:
         """Let go of what only an earlier problem needed; small operands (edges) stay."""
-        sizes = sorted((made.bytes, key) for key, made in self._operands.items() if key[0] != current)
+        earlier = [key for key in self._operands if key[0] != current]
         total = 0
-        for size, key in sizes:
-            total += size
+        for key in sorted(earlier, key=lambda k: self._operands[k].bytes):
+            total += self._operands[key].bytes
             if total > KEPT_BYTES:
                 del self._operands[key]
         held = {key[0] for key in self._operands} | {current}
@@ -136,9 +141,7 @@ class Bench:
                 del self._operands[other]  # one team's copy at a time beside the one that all are made from
             source = ops.inputs(self.spec, self._any_operands(trial.problem))
 
-            def touch(blocks: object) -> None:
-                lib.touch(loaded, blocks, trial.threads)  # type: ignore[arg-type]
-
+            touch = functools.partial(lib.touch, loaded, threads=trial.threads)
             self._operands[key] = ops.make(self.spec, trial.problem, source, trial.sets, touch)
         return self._operands[key]
 
@@ -185,7 +188,8 @@ class Bench:
 
     # --- timing ---
 
-    def _timed(self, loaded: Loaded, trial: Trial, tids: tuple[int, ...], checked: Judgement) -> Reply:
+    def _timed(self, loaded: Loaded, trial: Trial, threads: tuple[set[int], set[int]], checked: Judgement) -> Reply:
+        """Time; `threads` are the ids of the team, and of all threads that there were when it had settled."""
         operands = self._timed_operands(loaded, trial)
         space = self._scratch(loaded, Edge(trial.problem, trial.dims), trial)
         for index in range(len(operands.sets)):
@@ -196,7 +200,7 @@ class Bench:
         plan = Plan(trial.samples, trial.sample_s * 1e9, trial.give_up_ns, self._calls.get(key, 0))
         steal, before = _steal(), self.meter.read()
         taken = sample(runner.run, self.meter, plan)
-        after, stolen = self.meter.read(), _steal()
+        after, stolen, extra = self.meter.read(), _steal(), _tasks() - threads[1]
         self._calls[key] = taken.calls
         outputs = ops.outputs(self.spec, operands, runner.last_set)
         after_all = _right(judge(outputs, *self._references[trial.problem]), space, trial.problem, trial.problem)
@@ -217,18 +221,22 @@ class Bench:
             samples_ns=taken.samples_ns,
             error=max(checked.error or 0.0, after_all.error or 0.0),
             tolerance=checked.tolerance,
-            threads_observed=self._observed(tids, taken, before, after),
+            threads_observed=_observed(threads[0], extra, taken, (before, after)),
             kernel_s=taken.kernel_ns * 1e-9,
             conditions=pairs(conditions),
         )
 
-    def _observed(self, tids: tuple[int, ...], taken: Samples, before: Reading, after: Reading) -> int:
-        """Threads that really ran: the team, less those that stood idle, and those the variant made besides."""
-        extra = _tasks() - self._first_tasks - set(tids)
-        ran = {tid for tid, time in after.ran.items() if time > before.ran.get(tid, 0)}
-        if after.ran and taken.kernel_ns >= OBSERVE_NS:
-            return len(ran & set(tids)) + len(extra & ran)
-        return len(tids) + len(extra)
+
+def _observed(team: set[int], extra: set[int], taken: Samples, around: tuple[Reading, Reading]) -> int:
+    """Threads that really ran: the team, less those that stood idle, and those the variant made besides.
+
+    A variant that takes threads which a runtime kept from an earlier, larger team (libomp does) is not seen here.
+    """
+    before, after = around
+    if not after.ran or taken.kernel_ns < OBSERVE_NS:
+        return len(team | extra)
+    ran = {tid for tid, time in after.ran.items() if time > before.ran.get(tid, 0)}
+    return len(ran & (team | extra))
 
 
 def _shared_sets(trial: Trial) -> int:

@@ -40,9 +40,14 @@ class Child:
 
     def __init__(self, process: Process, hello: Hello) -> None:
         """Start it and wait until it is ready. Raises WorkerDied when it does not get that far."""
+        environment = worker_environment(process, os.environ)
         self._errors: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 (kill closes it)
         self._buffer = b""
-        self._popen = self._start(process)
+        try:
+            self._popen = self._start(environment)
+        except BaseException:
+            self._errors.close()
+            raise
         try:
             self._send(hello)
             first, _ = self._next(time.monotonic() + START_LIMIT_S)
@@ -57,8 +62,7 @@ class Child:
             raise
         self.park()
 
-    def _start(self, process: Process) -> subprocess.Popen[bytes]:
-        environment = worker_environment(process, os.environ)
+    def _start(self, environment: dict[str, str]) -> subprocess.Popen[bytes]:
         package = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
         environment["PYTHONPATH"] = os.pathsep.join(filter(None, [package, environment.get("PYTHONPATH", "")]))
         started = subprocess.Popen(
@@ -86,8 +90,10 @@ class Child:
         return popen.stdout
 
     def park(self) -> None:
-        """Stop it where it stands."""
+        """Stop it where it stands; all its threads have stopped when this returns."""
         self._signal(signal.SIGSTOP)
+        with contextlib.suppress(ChildProcessError):
+            os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
 
     def wake(self) -> None:
         """Let it go on."""

@@ -12,17 +12,17 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 from advisor.errors import AdvisorError, BadInput, BuildError
-from advisor.kernels.build import REALS, build, make_recipe
+from advisor.kernels.build import REALS, Recipe, build, make_recipe
 from advisor.kernels.child import Answer, Child
 from advisor.kernels.compilers import find_compiler
 from advisor.kernels.edges import edges
 from advisor.kernels.executor import Ask
 from advisor.kernels.memory import ITEM_BYTES, USABLE, need_bytes, room_bytes
 from advisor.kernels.messages import Binary, Edge, Hello, Trial
-from advisor.kernels.process import LAUNCH_MASK
+from advisor.kernels.process import LAUNCH_MASK, openmp_environment
 from advisor.kernels.registry import origin
 from advisor.kernels.spec import KernelSpec
-from advisor.kernels.variant import Variant, entry_dims, is_valid, missing_isa
+from advisor.kernels.variant import Variant, entry_dims, is_valid, macro_values, missing_isa
 from advisor.records import Build, Choice, Machine, Measurement, Problem, Process, Team, pairs
 from advisor.topology import limits
 from advisor.topology.files import span
@@ -80,6 +80,7 @@ class WorkerPool:
         self._problems: dict[Process, Problem] = {}
         self._binaries: dict[str, Binary] = {}
         self._unbuilt: dict[str, str] = {}
+        self._recipes: dict[tuple[Build, str, tuple[tuple[str, int], ...]], Recipe] = {}
         self._edges: dict[tuple[Build, Problem], tuple[Edge, ...]] = {}
         self._crashed: dict[tuple[Problem, Build, int], Measurement] = {}
 
@@ -117,7 +118,7 @@ class WorkerPool:
         for made in dict.fromkeys(choice.build for choice in choices):
             try:
                 variant = self._variant(made)
-                wanted.setdefault(make_recipe(variant, made, problem).key, (made, variant))
+                wanted.setdefault(self._recipe(variant, made, problem).key, (made, variant))
             except AdvisorError:
                 failed += 1  # the measurement will say why
         with ThreadPoolExecutor(max_workers=self._budget()) as threads:
@@ -177,6 +178,7 @@ class WorkerPool:
                 got=f"{problem.kernel} {problem.dtype} {problem.dims()} {dict(made.knobs)}",
                 allowed=" and ".join(variant.valid) or f"{', '.join(variant.dtypes)} of {self.spec.name}",
             )
+        openmp_environment(process)
         runtime = find_compiler(made.compiler).runtime
         if runtime != process.runtime:
             raise BadInput(
@@ -196,7 +198,7 @@ class WorkerPool:
 
     def _build(self, variant: Variant, made: Build, problem: Problem) -> _Built | str:
         """The binary of a build, or why there is none. Safe to call from several threads."""
-        recipe = make_recipe(variant, made, problem)
+        recipe = self._recipe(variant, made, problem)
         if recipe.key in self._unbuilt:
             return self._unbuilt[recipe.key]
         if recipe.key in self._binaries:
@@ -210,6 +212,12 @@ class WorkerPool:
         real_bytes = {"float": 4, "double": 8}[REALS[problem.dtype]]
         self._binaries[recipe.key] = Binary(library.path, variant.symbol, recipe.key, values, real_bytes)
         return _Built(self._binaries[recipe.key], library.seconds)
+
+    def _recipe(self, variant: Variant, made: Build, problem: Problem) -> Recipe:
+        key = (made, problem.dtype, macro_values(variant, problem, made.knobs))
+        if key not in self._recipes:
+            self._recipes[key] = make_recipe(variant, made, problem)
+        return self._recipes[key]
 
     def _trial(self, problem: Problem, variant: Variant, made: Build, team: Team, ask: Ask) -> Trial:
         return Trial(

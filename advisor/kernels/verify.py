@@ -98,7 +98,11 @@ def _placement(machine: Machine, threads: int) -> str:
 
 
 def _row(found: Measurement) -> Row:
+    """A right result by another team than the one asked for is wrong too: it would be pinned and timed as another."""
     made, team = found.choice.build, found.choice.team
+    if team and found.status == "ok" and found.threads_observed != team.threads:
+        reason = f"ran on {found.threads_observed} threads where {team.threads} were asked for"
+        found = found._replace(status="wrong", reason=reason)
     return Row(
         variant=made.variant,
         knobs=made.knobs,

@@ -1,0 +1,38 @@
+/* variant
+{
+ "idea": "takes one thread more than it is given",
+ "language": "c",
+ "dtypes": [
+  "float32",
+  "float64"
+ ],
+ "requires": [],
+ "reads": "n * width",
+ "writes": "n * width",
+ "atomics": "0",
+ "mapping": "equal contiguous rows a thread",
+ "symbol": "scale_own_team",
+ "rank": 50,
+ "kernel": "scale"
+}
+*/
+#include "advisor.h"
+
+int64_t scale_own_team_workspace(const int64_t *dims, int threads)
+{
+    (void)dims;
+    (void)threads;
+    return 0;
+}
+
+int scale_own_team(void *const *buffers, const int64_t *dims, void *workspace, int threads)
+{
+    const ADV_REAL *x = buffers[0];
+    ADV_REAL *y = buffers[1];
+    int64_t width = dims[0], n = dims[1], count = width * n;
+    (void)workspace;
+#pragma omp parallel for num_threads(threads + 1) schedule(static)
+    for (int64_t i = 0; i < count; i++) y[i] = 3 * x[i] + 1;
+
+    return 0;
+}

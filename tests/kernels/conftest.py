@@ -1,0 +1,12 @@
+"""A cache folder of the test run's own: nothing is taken from, or left in, the user's."""
+
+from __future__ import annotations
+
+import pytest
+
+
+@pytest.fixture(scope="session", autouse=True)
+def own_cache(tmp_path_factory):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("ADVISOR_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield

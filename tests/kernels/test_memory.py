@@ -1,0 +1,88 @@
+"""Room for a trial: the least of MemAvailable and every memory limit above the process."""
+
+from __future__ import annotations
+
+import kernel_fixtures as fixtures
+import pytest
+
+from advisor.kernels.memory import need_bytes, room_bytes
+
+GIB = 1 << 30
+
+
+def tree(root, files):
+    for name, text in files.items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return str(root)
+
+
+MEMINFO = {"proc/meminfo": f"MemTotal: 9 kB\nMemAvailable:   {8 * GIB // 1024} kB\n"}
+
+
+def test_only_meminfo(tmp_path):
+    assert room_bytes(tree(tmp_path, MEMINFO)) == 8 * GIB
+
+
+def test_nothing_known(tmp_path):
+    assert room_bytes(str(tmp_path)) is None
+
+
+def test_version_2_the_tightest_ancestor_binds(tmp_path):
+    root = tree(
+        tmp_path,
+        {
+            **MEMINFO,
+            "proc/self/cgroup": "0::/a/b\n",
+            "sys/fs/cgroup/a/memory.max": str(3 * GIB),
+            "sys/fs/cgroup/a/memory.current": str(2 * GIB),
+            "sys/fs/cgroup/a/memory.stat": f"anon 5\ninactive_file {GIB // 2}\n",
+            "sys/fs/cgroup/a/b/memory.max": "max\n",
+            "sys/fs/cgroup/a/b/memory.current": str(GIB),
+        },
+    )
+    assert room_bytes(root) == GIB + GIB // 2
+
+
+@pytest.mark.parametrize(("limit", "room"), [(2 * GIB, GIB), ((1 << 63) - 4096, 8 * GIB)])
+def test_version_1(tmp_path, limit, room):
+    root = tree(
+        tmp_path,
+        {
+            **MEMINFO,
+            "proc/self/cgroup": "4:cpu,memory:/x\n0::/\n",
+            "sys/fs/cgroup/memory/x/memory.limit_in_bytes": str(limit),
+            "sys/fs/cgroup/memory/x/memory.usage_in_bytes": str(GIB),
+        },
+    )
+    assert room_bytes(root) == room
+
+
+def test_a_group_of_the_host_that_is_not_seen_here(tmp_path):
+    root = tree(
+        tmp_path,
+        {
+            **MEMINFO,
+            "proc/self/cgroup": "0::/../../pod7/box\n",
+            "sys/fs/cgroup/memory.max": str(GIB),
+            "sys/fs/cgroup/memory.current": "0",
+        },
+    )
+    assert room_bytes(root) == GIB
+
+
+def test_over_the_limit_there_is_no_room(tmp_path):
+    files = {"proc/self/cgroup": "0::/\n", "sys/fs/cgroup/memory.max": "10", "sys/fs/cgroup/memory.current": "20"}
+    assert room_bytes(tree(tmp_path, files)) == 0
+
+
+def test_this_machine_has_some():
+    assert room_bytes() > 0
+
+
+def test_need_counts_operands_copies_and_reference():
+    problem = fixtures.problem(10)
+    elements = 2 * 10 * 16
+    assert need_bytes(fixtures.scale(), problem) == elements * (2 * 4 + 8)
+    assert need_bytes(fixtures.scale(), problem, copies=3) == elements * (4 * 4 + 8)
