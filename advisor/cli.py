@@ -1,0 +1,203 @@
+"""The command line. Results go to standard output, progress and warnings to standard error.
+
+Exit status: 0 done, 1 refused or failed (one line says why and what next), 2 wrong usage, 3 partly done. Heavy imports
+stay inside the commands, so that `advisor --help` is quick.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from typing import Annotated, Any
+
+import typer
+
+from advisor import __version__
+from advisor.errors import AdvisorError, BadInput
+
+DONE, FAILED, USAGE, PARTLY = 0, 1, 2, 3
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    help="Finds what transformer kernels should run with on this machine: probe, tune, recommend.",
+)
+
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document for programs.")]
+Kernels = Annotated[str, typer.Option("--kernel", "-k", help="Kernels, comma separated, or all.")]
+Sizes = Annotated[str, typer.Option("--n", help="Sizes: 4096, or 1024,4096,16k, or 64..8192 (doubling).")]
+KernelDir = Annotated[
+    list[str] | None, typer.Option("--kernel-dir", help="A folder with further variants. Repeatable.")
+]
+DimOption = Annotated[
+    int | None, typer.Option(min=1, help="Part of the fixed shape; the kernel's default when left out.")
+]
+
+
+def _say(text: str) -> None:
+    """One line to standard error."""
+    typer.echo(text, err=True)
+
+
+def _emit(document: Any) -> None:
+    typer.echo(json.dumps(document, allow_nan=False, indent=2))
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"advisor {__version__}")
+        raise typer.Exit(DONE)
+
+
+@app.callback()
+def _root(version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True)] = False) -> None:
+    pass
+
+
+@app.command()
+def probe(
+    sysroot: Annotated[str, typer.Option(help="Read another machine's /proc and /sys below this folder.")] = "/",
+    as_json: Json = False,
+) -> None:
+    """Describe the machine as an array, with its limits, caches, GPUs and compilers."""
+    from advisor import pipeline
+    from advisor.topology import draw
+    from advisor.topology import probe as topology
+
+    if not os.path.isdir(sysroot):
+        raise BadInput("--sysroot must be a folder", got=sysroot)
+    machine = topology.probe(sysroot)
+    note = pipeline.remember(machine) if sysroot == "/" else ""
+    if as_json:
+        typer.echo(topology.machine_json(machine))
+    else:
+        typer.echo(draw.picture(machine))
+    if note:
+        _say(note)
+
+
+@app.command()
+def tune(
+    kernel: Kernels = "decode",
+    n: Sizes = "1k..256k",
+    batch: DimOption = None,
+    heads: DimOption = None,
+    kv_heads: DimOption = None,
+    head_dim: DimOption = None,
+    dtype: Annotated[str, typer.Option(help="Element type.")] = "float32",
+    budget: Annotated[
+        str | None, typer.Option(help="Time for the whole run: 90s, 2m. Default: as long as it takes.")
+    ] = None,
+    exhaustive: Annotated[bool, typer.Option(help="Measure every choice too, and report the search's regret.")] = False,
+    quick: Annotated[
+        bool, typer.Option(help="A first answer: fewer samples, and 30s where no budget is given.")
+    ] = False,
+    resume: Annotated[bool, typer.Option(help="Go on from the log: what was measured is not measured again.")] = False,
+    oversubscribe: Annotated[bool, typer.Option(help="Also try more threads than CPUs in reach.")] = False,
+    compilers: Annotated[str, typer.Option(help="Compilers to try, comma separated: first, all, or names.")] = "first",
+    seed: Annotated[int, typer.Option(help="Seed of inputs, search and race order.")] = 0,
+    kernel_dir: KernelDir = None,
+    as_json: Json = False,
+) -> None:
+    """Measure on this machine and write its deployment table."""
+    from advisor import pipeline, show
+    from advisor.arguments import seconds, sizes
+
+    shape = {"batch": batch, "heads": heads, "kv_heads": kv_heads, "head_dim": head_dim}
+    request = pipeline.TuneRequest(
+        kernels=pipeline.kernel_names(kernel),
+        sizes=sizes(n),
+        dtype=dtype,
+        shape=tuple((key, value) for key, value in shape.items() if value is not None),
+        budget_s=seconds(budget) if budget else None,
+        exhaustive=exhaustive,
+        quick=quick,
+        resume=resume,
+        oversubscribe=oversubscribe,
+        compilers=compilers,
+        seed=seed,
+        kernel_dirs=tuple(kernel_dir or ()),
+    )
+    with show.progress(_say) as progress:
+        results = pipeline.tune(request, progress)
+    if as_json:
+        documents = [pipeline.result_json(result) for result in results]
+        _emit(documents[0] if len(documents) == 1 else documents)
+    else:
+        for result in results:
+            typer.echo(show.tuned(result))
+    if any(result.missing for result in results):
+        for result in results:
+            _say(f"partly done: {result.missing}")
+        raise typer.Exit(PARTLY)
+
+
+@app.command()
+def recommend(
+    n: Sizes,
+    kernel: Kernels = "all",
+    batch: DimOption = None,
+    heads: DimOption = None,
+    kv_heads: DimOption = None,
+    head_dim: DimOption = None,
+    dtype: Annotated[str | None, typer.Option(help="Element type.")] = None,
+    machine: Annotated[
+        str | None, typer.Option(help="machine.json of another machine; its tables lie beside it.")
+    ] = None,
+    output: Annotated[str, typer.Option("--format", help="text, env or numactl.")] = "text",
+    as_json: Json = False,
+) -> None:
+    """Say what to run with at this size, how sure that is, and why."""
+    from advisor import pipeline
+    from advisor.arguments import sizes
+    from advisor.policy import launch
+
+    axes = {"batch": batch, "heads": heads, "kv_heads": kv_heads, "head_dim": head_dim, "dtype": dtype}
+    wanted = {key: value for key, value in axes.items() if value is not None}
+    policy, answers = pipeline.recommend(pipeline.kernel_names(kernel, tuned=True), sizes(n), wanted, machine)
+    for note in policy.notes:
+        _say(note)
+    if as_json:
+        _emit({"answers": [launch.to_dict(answer, size) for answer, size in answers]})
+        return
+    for answer, size in answers:
+        typer.echo(launch.render(output, answer, size))
+
+
+@app.command()
+def verify(
+    kernel: Kernels = "all",
+    n: Annotated[str | None, typer.Option("--n", help="Further sizes beside the edge shapes.")] = None,
+    kernel_dir: KernelDir = None,
+    as_json: Json = False,
+) -> None:
+    """Run every variant against its float64 definition on this machine."""
+    from advisor import pipeline, show
+    from advisor.arguments import sizes
+
+    with show.progress(_say) as progress:
+        rows = pipeline.verify(pipeline.kernel_names(kernel), sizes(n) if n else (), tuple(kernel_dir or ()), progress)
+    if as_json:
+        _emit({"rows": [pipeline.verified_json(kernel, row) for kernel, row in rows]})
+    else:
+        typer.echo(show.verified(rows))
+    if any(row.status not in ("ok", "skipped") for _, row in rows):
+        raise typer.Exit(FAILED)
+
+
+def main() -> None:
+    """Entry point of the `advisor` command."""
+    try:
+        app(standalone_mode=True)
+    except AdvisorError as error:
+        _say(f"advisor: {error}")
+        sys.exit(FAILED)
+    except KeyboardInterrupt:
+        _say("advisor: interrupted; what was measured is kept, `advisor tune --resume` goes on")
+        sys.exit(PARTLY)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,216 @@
+"""What people see of long work: progress on a terminal, quiet lines elsewhere, and tables of results."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from advisor.policy.launch import duration
+
+if TYPE_CHECKING:
+    from rich.progress import Progress as Bar
+    from rich.table import Table
+
+    from advisor.kernels.verify import Row
+    from advisor.pipeline import TuneResult
+    from advisor.records import Choice, Verdict
+    from advisor.search.request import Progress
+
+
+class TerminalProgress:
+    """One line with a bar, what was just measured, and at most how much longer it takes."""
+
+    def __init__(self, bar: Bar) -> None:
+        self._bar = bar
+        self._task = bar.add_task("starting", total=None, text="")
+        self._until: float | None = None
+
+    def stage(self, name: str, total: int | None) -> None:
+        """A stage begins."""
+        self._bar.reset(self._task, description=name, total=total, text="")
+
+    def advance(self, text: str) -> None:
+        """One step was done."""
+        left = "" if self._until is None else f"at most {max(0.0, self._until - time.monotonic()):.0f} s left  "
+        self._bar.update(self._task, advance=1, text=f"{left}{text[:60]}")
+
+    def seconds_left(self, seconds: float | None) -> None:
+        """At most so much longer for the whole run."""
+        self._until = None if seconds is None else time.monotonic() + seconds
+
+
+class QuietProgress:
+    """A line a stage, for logs and pipes."""
+
+    def __init__(self, say: Callable[[str], None]) -> None:
+        self._say = say
+
+    def stage(self, name: str, total: int | None) -> None:
+        """A stage begins."""
+        self._say(f"{name}: at most {total} steps" if total else name)
+
+    def advance(self, text: str) -> None:
+        """One step was done."""
+
+    def seconds_left(self, seconds: float | None) -> None:
+        """At most so much longer for the whole run."""
+        if seconds is not None:
+            self._say(f"  at most {seconds:.0f} s left")
+
+
+@contextlib.contextmanager
+def progress(say: Callable[[str], None]) -> Iterator[Progress]:
+    """Progress for whoever watches standard error: a bar on a terminal, lines elsewhere."""
+    if not sys.stderr.isatty():
+        yield QuietProgress(say)
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
+    from rich.progress import Progress as Bar
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=20),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[text]}"),
+    )
+    with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
+        yield TerminalProgress(bar)
+
+
+def _rendered(table: Table) -> str:
+    """The text of a Rich table at the width of the terminal, at least 100 columns elsewhere."""
+    import io
+
+    from rich.console import Console
+
+    width = None if sys.stdout.isatty() else 120
+    console = Console(file=io.StringIO(), width=width, no_color=True, highlight=False)
+    console.print(table)
+    text = console.file.getvalue()  # type: ignore[attr-defined]
+    return "\n".join(line.rstrip() for line in text.rstrip().splitlines())
+
+
+def choice_words(choice: Choice) -> str:
+    """A choice in a few words: variant, knobs, compiler."""
+    knobs = " ".join(f"{name.removeprefix('ADV_')}={value}" for name, value in choice.build.knobs)
+    return " ".join(filter(None, [choice.build.variant, knobs, choice.build.compiler, choice.build.flags]))
+
+
+def _wait_words(choice: Choice) -> str:
+    process = choice.process
+    if process is None:
+        return "-"
+    return process.wait_policy if process.spin is None else f"spin {process.spin}"
+
+
+def tuned(result: TuneResult) -> str:
+    """The result of a tuning for people: a line a size, then what it cost and where it lies."""
+    from rich import box
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for name, justify in (("n", "right"), ("time", "right"), ("vs default", "right"), ("threads", "right")):
+        table.add_column(name, justify=justify)  # type: ignore[arg-type]
+    for name in ("wait policy", "run", "against the next best"):
+        table.add_column(name)
+    for verdict in result.outcome.verdicts:
+        if verdict.purpose == "final":
+            table.add_row(*_tuned_row(verdict))
+    return "\n".join([_rendered(table), *_tuned_facts(result)])
+
+
+def _tuned_row(verdict: Verdict) -> list[str]:
+    standing = {s.choice: s for s in verdict.standings}
+    own = standing[verdict.winner].summary
+    default = standing.get(verdict.default)
+    gain = default.summary.p25_ns / own.p25_ns if own and default and default.summary else None
+    team = verdict.winner.team
+    return [
+        str(verdict.problem.n),
+        duration(own.p25_ns) if own else "-",
+        "-" if gain is None else f"{gain:.2f}x",
+        str(team.threads) if team else "-",
+        _wait_words(verdict.winner),
+        choice_words(verdict.winner),
+        _margin(verdict),
+    ]
+
+
+def _margin(verdict: Verdict) -> str:
+    others = [s for s in verdict.standings if s.choice != verdict.winner and s.ratio is not None]
+    if not others:
+        return "nothing else ran"
+    nearest = min(others, key=lambda s: s.ratio or 0.0)
+    low, high = nearest.ratio_ci95 or (float("nan"), float("nan"))
+    words = "tie, fewest threads taken" if nearest.outcome == "tie" else f"{(nearest.ratio or 1.0) - 1:+.1%}"
+    return f"{words} [{low:.3f}, {high:.3f}]"
+
+
+def _tuned_facts(result: TuneResult) -> list[str]:
+    outcome = result.outcome
+    seconds, counts = dict(outcome.seconds), dict(outcome.counts)
+    failed = ", ".join(f"{count} {status}" for status, count in counts.items() if count and status != "ok")
+    lines = [
+        f"{counts['ok']} of {outcome.space_size} choices measured{f' ({failed})' if failed else ''} in "
+        f"{seconds['total']:.1f} s: {seconds['in_kernel']:.1f} s in kernels, {seconds['compile']:.1f} s compiling, "
+        f"{seconds['overhead']:.1f} s verifying, warming up and deciding"
+    ]
+    for regret in outcome.regrets:
+        low, high = regret.ratio_ci95
+        lines.append(
+            f"n={regret.problem.n}: the searched choice takes {regret.ratio:.3f} of the best known time "
+            f"[{low:.3f}, {high:.3f}]"
+        )
+    if result.table is not None:
+        found = [section.heldout for section in result.table.sections if section.heldout]
+        if found:
+            worst = max(found, key=lambda heldout: heldout.worst)
+            sizes = ", ".join(map(str, worst.n))
+            lines.append(f"at n = {sizes}, which were not tuned, at most {worst.worst - 1:.1%} above the best known")
+        lines.append(f"table {result.table_path}")
+    return [*lines, f"log   {result.log_path}", *result.notes]
+
+
+def verified(rows: Sequence[tuple[str, Row]]) -> str:
+    """The result of `verify` for people: a line a variant and compiler with its worst error, then every failure."""
+    from rich import box
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for name in ("kernel", "variant", "compiler", "flags", "checks", "worst error / tolerance", "status"):
+        table.add_column(name)
+    groups: dict[tuple[str, str, str, str], list[Row]] = {}
+    for kernel, row in rows:
+        groups.setdefault((kernel, row.variant, row.compiler, row.flags), []).append(row)
+    for key, found in groups.items():
+        table.add_row(*key, str(len(found)), _worst(found), _statuses(found))
+    failed = [f"{row.status}: {kernel} {_check_words(row)}: {row.reason}" for kernel, row in rows if _bad(row)]
+    return "\n".join([_rendered(table), *failed])
+
+
+def _bad(row: Row) -> bool:
+    return row.status not in ("ok", "skipped")
+
+
+def _worst(rows: Sequence[Row]) -> str:
+    known = [row for row in rows if row.error is not None and row.tolerance]
+    if not known:
+        return "-"
+    worst = max(known, key=lambda row: (row.error or 0.0) / (row.tolerance or 1.0))
+    return f"{worst.error:.1e} / {worst.tolerance:.1e} at n={worst.problem.n}"
+
+
+def _statuses(rows: Sequence[Row]) -> str:
+    counts = Counter(row.status for row in rows)
+    return ", ".join(f"{count} {status}" for status, count in counts.items())
+
+
+def _check_words(row: Row) -> str:
+    knobs = " ".join(f"{name}={value}" for name, value in row.knobs)
+    shape = " ".join(f"{name}={value}" for name, value in row.problem.shape)
+    return f"{row.variant} {knobs} {row.compiler} {row.flags}, {row.threads} threads, n={row.problem.n} {shape}"
