@@ -1,0 +1,159 @@
+"""Formats of an answer: shells and OpenMP runtimes accept them, and nothing unexpected gets into a shell line."""
+
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+
+import pytest
+
+from advisor.answers import Answer
+from advisor.errors import BadInput, UnknownName
+from advisor.policy import launch
+
+CPUS = tuple(sorted(os.sched_getaffinity(0)))
+FULL = Answer(
+    "decode",
+    dtype="float32",
+    shape_pairs=(("heads", 32),),
+    regime="warm",
+    variant="made_up",
+    source_hash="0" * 12,
+    knob_pairs=(("block", 64),),
+    compiler="gcc-12",
+    flags="native",
+    threads=len(CPUS),
+    cpus=CPUS,
+    placement="",
+    wait_policy="passive",
+    spin=300,
+    basis="EXACT",
+    expected_ns=12345.0,
+    ci95_ns=(12000.0, 13000.0),
+    spread=1.5,
+    gain=1.8,
+    regret_bound=1.02,
+    in_tuned_region=True,
+    table_id="t",
+    hardware_id="h",
+    why="measured at n = 4096 in an interleaved race",
+    points=((1024, 4000.0), (4096, 12345.0)),
+)
+DESIGN_KEYS = {
+    *("kernel", "shape", "dtype", "regime", "n", "variant", "knobs", "compiler", "threads", "cpus", "placement"),
+    *("wait_policy", "memory_policy", "basis", "expected_ns", "ci95_ns", "spread", "regret_bound", "in_tuned_region"),
+    *("fragility", "table_id", "hardware_id", "why", "warnings"),
+}
+
+
+def shell(lines, command, **environment):
+    return subprocess.run(
+        ["sh", "-c", f"{lines}\n{command}"],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, **environment},
+    )
+
+
+def test_the_environment_reaches_a_child_and_old_values_do_not():
+    done = shell(launch.env(FULL), "env", GOMP_CPU_AFFINITY="7", OMP_PLACES="cores")
+    found = dict(line.split("=", 1) for line in done.stdout.splitlines() if "=" in line)
+    assert found["OMP_NUM_THREADS"] == str(len(CPUS))
+    assert found["OMP_PLACES"] == ",".join(f"{{{cpu}}}" for cpu in CPUS)
+    assert (found["OMP_WAIT_POLICY"], found["GOMP_SPINCOUNT"], found["OMP_PROC_BIND"]) == ("passive", "300", "true")
+    assert "GOMP_CPU_AFFINITY" not in found
+
+
+def test_an_unpinned_default_answer_unsets_what_it_does_not_need():
+    done = shell(launch.env(Answer("decode", threads=2)), "env", OMP_WAIT_POLICY="active", OMP_PLACES="cores")
+    assert "OMP_WAIT_POLICY" not in done.stdout
+    assert "OMP_PLACES" not in done.stdout
+    assert "OMP_PROC_BIND=false" in done.stdout
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory):
+    if shutil.which("gcc") is None:
+        pytest.skip("no gcc to build an OpenMP program with")
+    folder = tmp_path_factory.mktemp("omp")
+    (folder / "p.c").write_text("#include <omp.h>\nint main(void) { return omp_get_max_threads() == 0; }")
+    subprocess.run(["gcc", "-fopenmp", "-o", str(folder / "p"), str(folder / "p.c")], check=True)
+    return str(folder / "p")
+
+
+def test_libgomp_accepts_the_environment(program):
+    done = shell(launch.env(FULL), program, OMP_DISPLAY_ENV="VERBOSE")
+    assert "Invalid" not in done.stderr
+    assert re.search(rf"OMP_NUM_THREADS = '{len(CPUS)}'", done.stderr)
+    assert "OMP_WAIT_POLICY = 'PASSIVE'" in done.stderr
+    assert "GOMP_SPINCOUNT = '300'" in done.stderr
+    assert "OMP_PROC_BIND = 'TRUE'" in done.stderr
+    places = re.search(r"OMP_PLACES = '(.*)'", done.stderr)
+    assert places[1] == ",".join(f"{{{cpu}}}" for cpu in CPUS)
+
+
+@pytest.mark.parametrize("tool", ["numactl", "taskset"])
+def test_the_line_runs_under_the_tool(tool):
+    if shutil.which(tool) is None:
+        pytest.skip(f"no {tool} here")
+    line = getattr(launch, tool)(FULL, ["sh", "-c", "grep Cpus_allowed_list /proc/self/status; echo $OMP_NUM_THREADS"])
+    done = subprocess.run(["sh", "-c", line], capture_output=True, text=True, check=False)
+    if done.returncode and "not permitted" in done.stderr:
+        pytest.skip("this sandbox forbids memory policies")
+    assert done.returncode == 0, done.stderr
+    status, threads = done.stdout.splitlines()
+    assert threads == str(len(CPUS))
+    spans = [span.partition("-") for span in status.split()[1].split(",")]
+    allowed = [cpu for low, _, high in spans for cpu in range(int(low), int(high or low) + 1)]
+    assert allowed == list(CPUS)
+
+
+def test_commands_are_quoted():
+    line = launch.numactl(FULL, ["echo", "a b", "$(touch /tmp/x)"])
+    assert shlex.split(line)[-3:] == ["echo", "a b", "$(touch /tmp/x)"]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"threads": "2; rm -rf /"},
+        {"threads": 0},
+        {"threads": True},
+        {"cpus": (0, "1")},
+        {"cpus": (-1,)},
+        {"wait_policy": "passive; true"},
+        {"spin": "1k"},
+    ],
+)
+def test_values_outside_the_known_ones_never_reach_a_shell(change):
+    for form in ("env", "numactl", "taskset"):
+        with pytest.raises(BadInput):
+            launch.render(form, FULL._replace(**change), 1)
+
+
+def test_an_unknown_memory_policy_is_refused():
+    with pytest.raises(BadInput, match="memory policy"):
+        launch.numactl(FULL._replace(memory_policy="--hax"))
+
+
+def test_the_json_has_every_key_of_the_design():
+    data = json.loads(json.dumps(launch.to_dict(FULL, 4096), allow_nan=False))
+    assert set(data) >= DESIGN_KEYS
+    assert (data["n"], data["cpus"], data["knobs"]) == (4096, list(CPUS), {"block": 64})
+    assert data["estimate_ns"] == 12345.0
+
+
+def test_the_sheet_says_what_how_sure_and_what_it_gains():
+    sheet = launch.render("text", FULL, 4096)
+    for words in ("decode n=4096", "made_up (block=64)", "passive", "12.3 us", "1.80x the speed", "2.0% above", "race"):
+        assert words in sheet
+    assert "interpolated, not measured" in launch.text(FULL._replace(expected_ns=None, basis="INTERPOLATED"), 2000)
+    assert "none was tuned here" in launch.text(Answer("decode"), 1)
+
+
+def test_an_unknown_format_is_refused():
+    with pytest.raises(UnknownName, match="no such format"):
+        launch.render("yaml", FULL, 1)
