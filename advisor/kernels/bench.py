@@ -56,7 +56,7 @@ class Bench:
         self._libraries: dict[str, Loaded] = {}
         self._operands: dict[tuple[Problem, int, Team | None], Operands] = {}
         self._references: dict[Problem, Reference] = {}
-        self._passed: dict[tuple[str, Problem, tuple[int, ...], int], Judgement] = {}
+        self._passed: dict[tuple[str, Problem, tuple[int, ...], int | None], Judgement] = {}
         self._calls: dict[tuple[object, ...], int] = {}
         self._team: Team | None = None
         self._current: Problem | None = None
@@ -67,7 +67,8 @@ class Bench:
 
     def prepare(self, trial: Trial) -> None:
         """Let go of the last problem, and make inputs and reference of this one where they are not here yet."""
-        self._current = None
+        self._current = self._team = None
+        os.sched_setaffinity(0, trial.mask)  # this thread was pinned with its team; making inputs may use all CPUs
         self._forget(trial.problem)
         self._reference(trial.problem, self._any_operands(trial.problem, _shared_sets(trial)))
         self._current = trial.problem
@@ -156,11 +157,14 @@ class Bench:
     def _check(self, loaded: Loaded, trial: Trial) -> Judgement:
         """Edges first, then the problem itself; the judgement of the problem.
 
+        An edge with at least a row for every thread is checked with one team size only.
+
         Raises:
             Refused: with status wrong.
         """
         for edge in (*trial.edges, Edge(trial.problem, trial.dims)):
-            key = (trial.binary.key, edge.problem, edge.dims, trial.threads)
+            any_team = edge.problem != trial.problem and edge.problem.n > trial.threads
+            key = (trial.binary.key, edge.problem, edge.dims, None if any_team else trial.threads)
             if key not in self._passed:
                 self._passed[key] = self._checked_once(loaded, trial, edge)
         return self._passed[key]

@@ -43,6 +43,7 @@ class Child:
         environment = worker_environment(process, os.environ)
         self._errors: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 (kill closes it)
         self._buffer = b""
+        self._parking = False
         try:
             self._popen = self._start(environment)
         except BaseException:
@@ -90,13 +91,20 @@ class Child:
         return popen.stdout
 
     def park(self) -> None:
-        """Stop it where it stands; all its threads have stopped when this returns."""
+        """Stop it where it stands. Returns at once; see `wait_parked`."""
         self._signal(signal.SIGSTOP)
-        with contextlib.suppress(ChildProcessError):
-            os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+        self._parking = True
+
+    def wait_parked(self) -> None:
+        """Wait until all its threads have stopped: one that waits for a busy CPU takes up to a time slice for it."""
+        if self._parking:
+            with contextlib.suppress(ChildProcessError):
+                os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+        self._parking = False
 
     def wake(self) -> None:
         """Let it go on."""
+        self._parking = False
         self._signal(signal.SIGCONT)
 
     def _signal(self, number: int) -> None:

@@ -65,6 +65,13 @@ class _Room(NamedTuple):
     reason: str
 
 
+class _Resident(NamedTuple):
+    """The problem whose operands a worker holds, and the room that there was beside them."""
+
+    problem: Problem
+    room: _Room
+
+
 class WorkerPool:
     """An Executor of real processes. Close it, or use it as a context manager.
 
@@ -77,7 +84,7 @@ class WorkerPool:
         self._variants = {(variant.name, variant.source_hash): variant for variant in variants}
         self._hello = Hello(origin(spec), seed)
         self._children: dict[Process, Child] = {}
-        self._problems: dict[Process, Problem] = {}
+        self._resident: dict[Process, _Resident] = {}
         self._binaries: dict[str, Binary] = {}
         self._unbuilt: dict[str, str] = {}
         self._recipes: dict[tuple[Build, str, tuple[tuple[str, int], ...]], Recipe] = {}
@@ -95,7 +102,7 @@ class WorkerPool:
         while self._children:
             _, child = self._children.popitem()
             child.kill()
-        self._problems.clear()
+        self._resident.clear()
 
     # --- the two questions ---
 
@@ -254,16 +261,21 @@ class WorkerPool:
         return min(MOST_SETS, max(2, -(-COLD_FACTOR * caches // max(one, 1)) + 1))
 
     def _room(self, problem: Problem, process: Process) -> _Room:
-        """What the workspace may take once the operands are there; parked workers are let go where it is tight."""
+        """What the workspace may take once the operands are there; parked workers are let go where it is tight.
+
+        Looked up once while a worker keeps a problem: its operands are there already.
+        """
+        resident = self._resident.get(process)
+        if resident is not None and resident.problem == problem:
+            return resident.room
         need = need_bytes(self.spec, problem, self._sets(problem) + self._own_pages())
         room = room_bytes()
         if room is None:
             return _Room(None, "")
-        resident = self._problems.get(process) == problem
-        if not resident and need > USABLE * room:
+        if need > USABLE * room:
             self.close()
             room = room_bytes() or 0
-        left = int(USABLE * room) - (0 if resident else need)
+        left = int(USABLE * room) - need
         if left < 0:
             return _Room(None, f"needs about {need} bytes of memory, {room} are free")
         return _Room(left, "")
@@ -279,20 +291,23 @@ class WorkerPool:
         if child is None or not child.alive:
             self._drop(process)
             child = self._children[process] = Child(process, self._hello)
+        for other in self._children.values():
+            if other is not child:
+                other.wait_parked()
         try:
             answer = child.ask(trial, limit_s)
         except BaseException:
             self._drop(process)
             raise
         if child.alive:
-            self._problems[process] = trial.problem
+            self._resident[process] = _Resident(trial.problem, _Room(trial.scratch_bytes, ""))
         else:
             self._drop(process)
         return answer
 
     def _drop(self, process: Process) -> None:
         child = self._children.pop(process, None)
-        self._problems.pop(process, None)
+        self._resident.pop(process, None)
         if child is not None:
             child.kill()
 
