@@ -1,0 +1,152 @@
+import json
+import subprocess
+import sys
+
+import pytest
+from trees import X86_HEAD, Shape, affinity, cgroup2, machine, node, put
+
+from advisor import identity
+from advisor.records import pairs
+from advisor.topology.probe import topology
+
+LOOKS = """
+import json, sys
+before = set(sys.modules)
+import advisor.identity
+imported = set(sys.modules) - before
+advisor.identity.here()
+print(json.dumps([sorted(imported), sorted(set(sys.modules) - before)]))
+"""
+HEAVY = {"typing", "re", "dataclasses", "pathlib", "enum", "ctypes", "subprocess", "hashlib"}
+
+
+def loaded():
+    run = subprocess.run([sys.executable, "-c", LOOKS], capture_output=True, text=True, check=True)
+    return [set(names) for names in json.loads(run.stdout)]
+
+
+def test_the_hot_path_imports_little_and_nothing_from_others():
+    imported, after = loaded()
+    assert HEAVY.isdisjoint(imported)
+    assert {name.split(".")[0] for name in after} <= sys.stdlib_module_names | {"advisor"}
+
+
+def test_ids_are_twelve_hex_digits_and_stay(tmp_path):
+    root = str(machine(tmp_path, Shape(cores=2, smt=2)))
+    one, two = identity.here(root), identity.here(root)
+    assert one == two
+    for found in (one.hardware_id, one.limits_id):
+        assert len(found) == 12
+        assert int(found, 16) >= 0
+    assert identity.here("/") == identity.here("/")
+
+
+def ids(root):
+    here = identity.here(str(root))
+    return here.hardware_id, here.limits_id
+
+
+@pytest.fixture
+def plain(tmp_path):
+    return machine(tmp_path / "plain", Shape(sockets=2, cores=4, smt=2))
+
+
+@pytest.fixture
+def other(tmp_path):
+    """The same machine again, to be changed."""
+    return machine(tmp_path / "other", Shape(sockets=2, cores=4, smt=2))
+
+
+def test_numbering_memory_and_host_name_do_not_matter(tmp_path, plain):
+    other = machine(tmp_path / "other", Shape(sockets=2, cores=4, smt=2, split=False))
+    node(other, 0, range(8), memory_kb=999999)
+    put(other, "proc/sys/kernel/hostname", "elsewhere\n")
+    assert ids(plain) == ids(other)
+
+
+@pytest.mark.parametrize(
+    ("path", "text"),
+    [
+        ("proc/cpuinfo", X86_HEAD.replace("Fake", "Other")),
+        ("proc/cpuinfo", X86_HEAD.replace(" avx2", "")),
+        ("sys/devices/system/cpu/cpu0/cache/index3/size", "64M\n"),
+    ],
+)
+def test_hardware_that_differs_is_another_machine(plain, other, path, text):
+    put(other, path, text)
+    assert ids(plain)[0] != ids(other)[0]
+    assert ids(plain)[1] == ids(other)[1]
+
+
+def test_gpus_are_told_from_the_bus_without_a_driver(plain, other):
+    for name, vendor, kind in (("0000:01:00.0", "0x10de", "0x030200"), ("0000:01:00.1", "0x10de", "0x040300")):
+        put(other, f"sys/bus/pci/devices/{name}/vendor", f"{vendor}\n")
+        put(other, f"sys/bus/pci/devices/{name}/class", f"{kind}\n")
+        put(other, f"sys/bus/pci/devices/{name}/device", "0x2335\n")
+    put(other, "sys/bus/pci/devices/0000:00:02.0/vendor", "0x1234\n")
+    assert identity.pci_gpus(str(other)) == ("10de:2335",)
+    assert ids(plain)[0] != ids(other)[0]
+
+
+def test_equal_parts_of_one_machine_have_equal_limits(plain, other):
+    affinity(plain, "0-3,8-11")
+    affinity(other, "4-7,12-15")
+    assert ids(plain) == ids(other)
+
+
+def test_another_part_is_other_limits(plain, other):
+    affinity(plain, "0-3,8-11")  # one socket, both threads
+    affinity(other, "0-7")  # both sockets, one thread a core
+    assert ids(plain)[0] == ids(other)[0]
+    assert ids(plain)[1] != ids(other)[1]
+
+
+@pytest.mark.parametrize(("quota", "same"), [("250000", True), ("200000", True), ("300000", False), ("max", False)])
+def test_the_floor_of_the_quota_is_part_of_the_limits(plain, other, quota, same):
+    cgroup2(plain, "/a", {"a/cpu.max": "210000 100000"})
+    cgroup2(other, "/a", {"a/cpu.max": f"{quota} 100000"})
+    assert (ids(plain)[1] == ids(other)[1]) is same
+
+
+def test_trying_the_memory_policy_leaves_it_as_it_was():
+    first = identity.memory_policy_allowed()
+    assert first in (True, False, None)
+    assert identity.memory_policy_allowed() == first
+    assert "default" in open("/proc/self/numa_maps").readline() if first else True
+
+
+def test_a_machine_explains_itself_to_itself(plain):
+    found = topology(str(plain))
+    assert identity.explain(found, found) == []
+
+
+def test_explain_names_what_differs_in_the_hardware(tmp_path, plain):
+    other = machine(tmp_path / "more", Shape(sockets=2, cores=8, smt=2))
+    put(other, "proc/cpuinfo", X86_HEAD.replace("Fake", "Other"))
+    sentences = identity.explain(topology(str(plain)), topology(str(other)))
+    assert any("model" in s and "Fake" in s and "Other" in s for s in sentences)
+    assert any("4 core" in s and "8 core" in s for s in sentences)
+    assert all("do not hold" in s for s in sentences)
+
+
+def test_explain_names_limits(plain, other):
+    affinity(other, "0-3")
+    cgroup2(other, "/a", {"a/cpu.max": "150000 100000"})
+    sentences = identity.explain(topology(str(plain)), topology(str(other)))
+    assert any("quota" in s and "1.5" in s for s in sentences)
+    assert any("in reach" in s for s in sentences)
+
+
+def test_explain_names_environment_fields(plain):
+    old = topology(str(plain))._replace(environment=pairs({"gcc": "12.2.0", "kernel": "6.1"}))
+    new = old._replace(environment=pairs({"gcc": "13.1.0", "kernel": "6.1"}))
+    (sentence,) = identity.explain(old, new)
+    assert "gcc" in sentence
+    assert "stale" in sentence
+    assert "13.1.0" in sentence
+
+
+@pytest.mark.parametrize(("release", "kernel"), [("6.18.44-fc", "6.18"), ("5.15.0-1-generic", "5.15"), ("weird", None)])
+def test_kernel_release(tmp_path, release, kernel):
+    put(tmp_path, "proc/sys/kernel/osrelease", release + "\n")
+    assert identity.kernel_release(str(tmp_path)) == kernel
