@@ -46,6 +46,10 @@ class Prepared(NamedTuple):
     seconds: float
 
 
+EdgeKey = tuple[str, tuple[int, ...], int, Problem]
+"""(build, dims, threads, problem) whose edges a worker has passed: they are not sent again."""
+
+
 class _Limits(NamedTuple):
     """What must not change around a trial."""
 
@@ -89,6 +93,7 @@ class WorkerPool:
         self._unbuilt: dict[str, str] = {}
         self._recipes: dict[tuple[Build, str, tuple[tuple[str, int], ...]], Recipe] = {}
         self._edges: dict[tuple[Build, Problem], tuple[Edge, ...]] = {}
+        self._past_edges: dict[Process, set[EdgeKey]] = {}
         self._crashed: dict[tuple[Problem, Build, int], Measurement] = {}
 
     def __enter__(self) -> WorkerPool:
@@ -103,6 +108,7 @@ class WorkerPool:
             _, child = self._children.popitem()
             child.kill()
         self._resident.clear()
+        self._past_edges.clear()
 
     # --- the two questions ---
 
@@ -166,11 +172,13 @@ class WorkerPool:
                 return skipped._replace(reason=built)
             trial = self._trial(problem, variant, choice.build, choice.team, ask)
             trial = trial._replace(binary=built.binary, cpus=cpus, mask=before.mask, scratch_bytes=room.scratch_bytes)
-            if with_edges:
+            if with_edges and _edge_key(trial) not in self._past_edges.get(choice.process, ()):
                 trial = trial._replace(edges=self._edges_of(variant, choice.build, problem))
         except AdvisorError as error:
             return skipped._replace(reason=str(error))
         answer = self._ask(choice.process, trial, ask.limit_s)
+        if with_edges and answer.status == "ok":
+            self._past_edges.setdefault(choice.process, set()).add(_edge_key(trial))
         return _measurement(problem, choice, answer, trial, (before, _limits()))._replace(compile_s=built.seconds)
 
     def _possible(self, problem: Problem, made: Build, process: Process) -> Variant:
@@ -308,8 +316,13 @@ class WorkerPool:
     def _drop(self, process: Process) -> None:
         child = self._children.pop(process, None)
         self._resident.pop(process, None)
+        self._past_edges.pop(process, None)
         if child is not None:
             child.kill()
+
+
+def _edge_key(trial: Trial) -> EdgeKey:
+    return trial.binary.key, trial.dims, trial.threads, trial.problem
 
 
 def _limits() -> _Limits:

@@ -408,3 +408,15 @@ def test_a_new_source_of_the_same_name_is_another_choice(tmp_path, pool, found):
     got = pool.measure(fixtures.problem(100), fixtures.choice(newer), ASK)
     assert got.status == "skipped"
     assert newer.source_hash in got.reason
+
+
+def test_edges_are_checked_once_a_worker(pool, found, monkeypatch):
+    sent = []
+    real = module.Child.ask
+    monkeypatch.setattr(module.Child, "ask", lambda self, trial, limit: sent.append(trial) or real(self, trial, limit))
+    problem, choice = fixtures.problem(100), fixtures.choice(found["plain"])
+    for _ in range(2):
+        assert pool.measure(problem, choice, ASK).status == "ok"
+    pool._drop(choice.process)
+    assert pool.measure(problem, choice, ASK).status == "ok"
+    assert [len(trial.edges) > 0 for trial in sent] == [True, False, True]
