@@ -58,6 +58,7 @@ class Bench:
         self._references: dict[Problem, Reference] = {}
         self._passed: dict[tuple[str, Problem, tuple[int, ...], int | None], Judgement] = {}
         self._calls: dict[tuple[object, ...], int] = {}
+        self._runtimes: tuple[str, ...] = ()
         self._team: Team | None = None
         self._current: Problem | None = None
 
@@ -96,6 +97,7 @@ class Bench:
         path = trial.binary.path
         if path not in self._libraries:
             self._libraries[path] = lib.load(trial.binary)
+            self._runtimes = lib.openmp_runtimes()
         return self._libraries[path]
 
     def _settle(self, loaded: Loaded, trial: Trial) -> tuple[int, ...]:
@@ -214,6 +216,7 @@ class Bench:
         conditions = {
             "calls": taken.calls,
             "cpus_observed": cpus,
+            "openmp": self._runtimes,
             "kept_noisy": taken.kept_noisy,
             "rejected": len(taken.rejected_ns),
             "rejected_ns": taken.rejected_ns,

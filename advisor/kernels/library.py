@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import re
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -11,6 +12,8 @@ import numpy as np
 from advisor.errors import BuildError
 from advisor.kernels.messages import Binary
 from advisor.kernels.operands import Block, Operands, block
+
+_RUNTIME = re.compile(r"/(lib(?:gomp|omp|iomp5))\b[^/]*\.so[^/]*$", re.M)
 
 
 class KernelFailed(Exception):
@@ -76,6 +79,16 @@ def _contents(library: ctypes.CDLL, binary: Binary) -> tuple[str, tuple[int, ...
     values = (ctypes.c_int64 * (len(binary.macros) + 1)).in_dll(library, "advisor_macro_values")
     real = ctypes.c_int64.in_dll(library, "advisor_real_bytes").value
     return key, tuple(values)[:-1], real
+
+
+def openmp_runtimes() -> tuple[str, ...]:
+    """Names of the OpenMP runtimes in this process: more than one means that two teams compete for the CPUs."""
+    try:
+        with open("/proc/self/maps", encoding="utf-8", errors="replace") as file:
+            found = {_RUNTIME.search(line) for line in file}
+    except OSError:
+        return ()
+    return tuple(sorted({match[1] for match in found if match}))
 
 
 def _dims(dims: Sequence[int]) -> Any:

@@ -76,6 +76,7 @@ def test_a_right_variant_is_timed(measure, name):
     assert conditions["rejected"] == len(conditions["rejected_ns"])
     assert conditions["run_delay"] in ("schedstat", "switches")
     assert conditions["mask"]
+    assert conditions["openmp"] == (got.choice.process.runtime,)
 
 
 @pytest.mark.parametrize("count", [1, 2])
