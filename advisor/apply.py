@@ -130,6 +130,10 @@ class Applied:
         self.note = ""
         self.report = NOTHING
 
+    def __repr__(self) -> str:
+        done = f"{self.report.threads} threads, {self.report.pinned} pinned, {self.report.unpinned} not"
+        return f"<Applied: {self.note or done}>"
+
     def __enter__(self) -> Applied:
         with _lock:
             self._state, self.note = _enter(self._answer)

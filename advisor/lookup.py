@@ -13,25 +13,22 @@ Standard library only and no `typing` at run time: this is the hot path.
 
 from __future__ import annotations
 
-import os
 from bisect import bisect_right
 
 from advisor.answers import Answer
-from advisor.errors import AdvisorError, BadInput
-from advisor.paths import machine_dir, shipped_policies
-from advisor.ranges import default_answer, ranges, section_default, start_with
+from advisor.errors import BadInput
+from advisor.gather import files, group, groups, read
+from advisor.paths import machine_dir
+from advisor.ranges import default_answer, start_with
 from advisor.site import Site, describe_file, describe_here, running_process, share
-from advisor.tablefile import names, read_json, read_table
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    from advisor.ranges import Json, Ranges
-    from advisor.topology.array import CpuArray
-
-    Key = tuple[str, str, str, tuple[tuple[str, int], ...]]
+    from advisor.gather import Key, Sources
+    from advisor.ranges import Ranges
 
 _AXES = ("batch", "heads", "kv_heads", "head_dim", "dtype", "regime")
 """The order of `choose`'s named axes in the key of what is remembered."""
@@ -48,15 +45,17 @@ class Policy:
         site: the machine that the answers are for.
     """
 
-    __slots__ = ("_groups", "_known", "_reasons", "notes", "site")
+    __slots__ = ("_groups", "_known", "_reasons", "_sections", "notes", "site")
 
-    def __init__(self, site: Site, groups: dict[Key, Ranges], reasons: dict[str, str], notes: tuple[str, ...]) -> None:
+    def __init__(self, site: Site, sections: Sources, reasons: dict[str, str], notes: list[str]) -> None:
+        made, more_reasons, more_notes = groups(site, sections)
         self.site = site
-        self.notes = notes
-        self._groups = groups
-        self._reasons = reasons
+        self.notes = tuple(dict.fromkeys([*notes, *more_notes]))
+        self._sections = sections
+        self._groups = made
+        self._reasons = {**reasons, **more_reasons}
         self._known: dict[tuple[object, ...], Ranges] = {}
-        for kernel in {key[0] for key in groups}:
+        for kernel in {key[0] for key in made}:
             self._ranges(kernel, {})
 
     @classmethod
@@ -89,12 +88,12 @@ class Policy:
         site = site._replace(wait_policy=wait, spin=spin, stale=stale)
         if instance is not None and of is not None and of > 1:
             site = share(site, instance, of, notes)
-        files = _files(site, path, machine)
-        groups, reasons = _read(site, files, notes)
-        if not files:
+        paths = files(site, path, machine)
+        sections, reasons, more = read(site, paths)
+        if not paths:
             where = path or machine_dir(site.hardware_id, site.limits_id)
             notes.append(f"no table in {where}; run `advisor tune`")
-        return cls(site, groups, reasons, tuple(dict.fromkeys(notes)))
+        return cls(site, sections, reasons, [*notes, *more])
 
     def choose(  # noqa: PLR0913 (named arguments are twice as fast as a dict of them)
         self,
@@ -152,6 +151,29 @@ class Policy:
 
         return answer
 
+    def best(self, /, kernel: str, n: int, **axes: Any) -> Answer:
+        """The answer of the process part that is fastest at n, for who can still start the process with it.
+
+        Not for the request path: it takes some milliseconds. Where no time is known at n, the running process part
+        answers, as `choose` does.
+
+        Args:
+            kernel, n, axes: as for `choose`.
+        """
+        own = self.choose(kernel, n, **axes)
+        given = {name: value for name, value in axes.items() if value is not None}
+        found = [key for key in self._groups if key[0] == kernel and _fits(key, given)]
+        if len(found) != 1:
+            return own
+        fastest, time = own, _time(own, n)
+        for _, section in self._sections[found[0]]:
+            process = section["process"]
+            site = self.site._replace(wait_policy=process["wait_policy"], spin=process["spin"])
+            answer = _at(group(site, self._sections[found[0]]), n)
+            if _time(answer, n) < time:
+                fastest, time = answer._replace(why=f"{answer.why}; {start_with(process)}"), _time(answer, n)
+        return fastest
+
     def problems(self, kernel: str | None = None) -> tuple[dict[str, Any], ...]:
         """What the tables can answer: dicts with kernel and the axes to hand to `choose`."""
         return tuple(
@@ -199,6 +221,12 @@ def _shared_default(outside: list[Answer], careful: Answer) -> Answer:
     return same._replace(dtype=None, shape_pairs=(), regime=None)
 
 
+def _time(answer: Answer, n: int) -> float:
+    """Measured or interpolated time, infinite where none is known."""
+    time = answer.expected_ns or answer.estimate(n)
+    return float("inf") if time is None else time
+
+
 def _label(key: Key) -> str:
     return " ".join([key[1], key[2], *(f"{name}={value}" for name, value in key[3])])
 
@@ -233,109 +261,3 @@ def _check_arguments(stale: object, instance: object, of: object) -> None:
             raise BadInput(f"{name} must be a whole number", got=value)
     if not (isinstance(of, int) and isinstance(instance, int) and of >= 1 and 0 <= instance < of):
         raise BadInput("an instance number counts from 0 within `of`", got=(instance, of), allowed="0 <= instance < of")
-
-
-def _files(site: Site, path: str | None, machine: str | None) -> list[str]:
-    """Paths of the tables to read, those that count first in front."""
-    if path is not None:
-        path = os.fspath(path)
-        return list(names(path)) if os.path.isdir(path) else [path]
-    folders = [os.path.dirname(os.path.abspath(machine))] if machine is not None else []
-    folders += [machine_dir(site.hardware_id, site.limits_id), *_shipped(site)]
-    return [name for folder in dict.fromkeys(folders) for name in names(folder)]
-
-
-def _shipped(site: Site) -> list[str]:
-    """Folders of shipped policies for this hardware, those for these limits first."""
-    found = []
-    try:
-        root = shipped_policies()
-        folders = sorted(os.listdir(root))
-    except (AdvisorError, OSError):
-        return []
-    for folder in folders:
-        try:
-            machine = read_json(os.path.join(root, folder, "machine.json"))
-        except AdvisorError:
-            continue
-        if machine.get("hardware_id") == site.hardware_id:
-            found.append((machine.get("limits_id") != site.limits_id, os.path.join(root, folder)))
-    return [folder for _, folder in sorted(found)]
-
-
-def _read(site: Site, files: list[str], notes: list[str]) -> tuple[dict[Key, Ranges], dict[str, str]]:
-    """All groups of all tables that count, and for each kernel without one the reason."""
-    sections: dict[Key, list[tuple[Json, Json]]] = {}
-    reasons: dict[str, str] = {}
-    for path in files:
-        try:
-            table = read_table(path)
-            foreign = _foreign(site, table, path)
-            if foreign:
-                reasons[table["kernel"]] = foreign
-                notes.append(foreign)
-                continue
-            for section in table["sections"]:
-                _keep(sections.setdefault(_key(table, section), []), table, section)
-        except Exception as error:  # whatever a file brings, a server goes on
-            kernel = os.path.basename(path).split(".")[0]
-            reasons[kernel] = f"the table was refused ({error})"
-            notes.append(f"{path} was refused: {error}")
-    return {key: _group(site, found) for key, found in sections.items()}, reasons
-
-
-def _key(table: Json, section: Json) -> Key:
-    return table["kernel"], section["dtype"], section["regime"], tuple(sorted(section["shape"].items()))
-
-
-def _keep(found: list[tuple[Json, Json]], table: Json, section: Json) -> None:
-    """Add a section unless an earlier table had one for the same process part."""
-    if all(old["process"] != section["process"] for _, old in found):
-        found.append((table, section))
-
-
-def _foreign(site: Site, table: Json, path: str) -> str:
-    """Why a table was not made on this machine under these limits, or the empty text."""
-    if table["hardware_id"] != site.hardware_id:
-        ids = f"hardware_id {table['hardware_id']}, here {site.hardware_id}"
-        return f"{path} was made on other hardware ({ids}{_difference(site, path)})"
-    if table["limits_id"] != site.limits_id:
-        ids = f"limits_id {table['limits_id']}, here {site.limits_id}"
-        return f"{path} was made under other limits ({ids}{_difference(site, path)})"
-    return ""
-
-
-def _difference(site: Site, path: str) -> str:
-    """What differs, as far as the machine.json beside the table tells."""
-    try:
-        other = describe_file(os.path.join(os.path.dirname(os.path.abspath(path)), "machine.json"))
-    except AdvisorError:
-        return ""
-    words = []
-    if (other.array.axes, other.array.shape) != (site.array.axes, site.array.shape):
-        words.append(f"array {_extents(other.array)}, here {_extents(site.array)}")
-    if len(other.mask) != len(site.mask):
-        words.append(f"{len(other.mask)} allowed CPUs, here {len(site.mask)}")
-    if other.budget != site.budget:
-        words.append(f"CPU budget {other.budget}, here {site.budget}")
-    odd = sorted(set(other.isa) ^ set(site.isa)) if other.isa and site.isa else []
-    if odd:
-        words.append(f"instruction sets on one side only: {' '.join(odd)}")
-    return "".join(f"; {word}" for word in words)
-
-
-def _extents(array: CpuArray) -> str:
-    return " ".join(f"{axis}={extent}" for axis, extent in zip(array.axes, array.shape, strict=True))
-
-
-def _group(site: Site, found: list[tuple[Json, Json]]) -> Ranges:
-    """The ranges for the running process part; the default choice alone where that was not tuned."""
-    for table, section in found:
-        process = section["process"]
-        if (process["wait_policy"], process["spin"]) == (site.wait_policy, site.spin):
-            others = [other for _, other in found if other is not section]
-            return ranges(site, table, section, others)
-    table, section = found[0]
-    own = f"OMP_WAIT_POLICY={site.wait_policy} GOMP_SPINCOUNT={site.spin or 'unset'}"
-    advice = " or ".join(dict.fromkeys(start_with(other["process"]) for _, other in found))
-    return [], [section_default(site, table, section, f"not tuned for {own}; {advice}: the default choice")]

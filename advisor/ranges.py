@@ -242,20 +242,23 @@ def changed_fields(site: Site, table: Json, section: Json, row: Json) -> tuple[s
         if field == "source_hash":
             old, new = build["source_hash"], source_hash(table["kernel"], build["variant"])
         else:
-            old, new = (_value(field, where, build["compiler"]) for where in (then, site.environment))
+            old, new = (_value(field, where, row["choice"]) for where in (then, site.environment))
         if old is not None and new is not None and old != new:
             changed.append(f"{field} was {old}, is {new}")
     return tuple(changed)
 
 
-def _value(field: str, environment: Json, compiler: str) -> Any:
-    """A field of an environment; of a mapping of compilers the one that built the row; of a kernel MAJOR.MINOR."""
-    value: Any = environment.get(field, environment.get(field + "s"))
-    if isinstance(value, dict):
-        value = value.get(compiler)
-    if field == "kernel" and isinstance(value, str):
-        return ".".join(value.split(".")[:2])
-    return value
+def _value(field: str, environment: Json, choice: Json) -> Any:
+    """A field of an environment: the version of the choice's own compiler and runtime; a kernel as MAJOR.MINOR."""
+    if field == "kernel":
+        kernel = environment.get("kernel")
+        return ".".join(kernel.split(".")[:2]) if isinstance(kernel, str) else None
+    if field == "compiler":
+        compiler = choice["build"]["compiler"]
+        return environment.get(compiler, environment.get(compiler.split("-")[0]))
+    if field == "openmp" and choice["process"] is not None:
+        return environment.get(choice["process"]["runtime"])
+    return environment.get(field)
 
 
 def source_hash(kernel: str, variant: str) -> str | None:

@@ -71,7 +71,7 @@ def machine(**changes) -> Machine:
         caches=Caches(32768, 524288, 1 << 25),
         core_classes=(CoreClass("all", (0, 1, 2, 3), None),),
         gpus=(Gpu(0, None, "Test GPU", None, 132, "9.0", None, None),),
-        environment=pairs({"kernel": "6.1.0", "openmp": "4.5", "compilers": {"gcc-12": "gcc 12.2.0"}}),
+        environment=pairs({"kernel": "6.1.0", "libgomp": "1.0.0", "gcc": "12.2.0", "openmp": ("libgomp 1.0.0",)}),
         warnings=(),
     )
     return whole._replace(**changes)

@@ -7,10 +7,11 @@ import pytest
 import tabling
 from tabling import FOUR, MADE, ONE, PASSIVE, SHAPE, SPIN, choice, here, machine, race, table, write, write_machine
 
-from advisor import lookup, paths, site, tablefile
+from advisor import gather, paths, site, tablefile
 from advisor.errors import BadInput, Missing
 from advisor.lookup import Policy
 from advisor.policy.learn import learn, with_heldout
+from advisor.records import pairs
 from advisor.topology.placement import evaluate
 
 ODD = [0, -1, 1.5, float("nan"), float("inf"), None, "4096", 10**30, True, [1], {}, object()]
@@ -23,7 +24,7 @@ def _this_machine(monkeypatch, tmp_path):
     for name in ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("ADVISOR_HOME", str(tmp_path / "home"))
-    monkeypatch.setattr(lookup, "shipped_policies", lambda: str(tmp_path / "shipped"))
+    monkeypatch.setattr(gather, "shipped_policies", lambda: str(tmp_path / "shipped"))
 
 
 @pytest.fixture
@@ -215,19 +216,28 @@ def edit_limits(m):
     return m._replace(limits_id="lmB", allowed_cpus=(0, 1))
 
 
+def edit_environment(m, **changes):
+    return m._replace(environment=pairs({**dict(m.environment), **changes}))
+
+
 def edit_compiler(m):
-    return m._replace(environment=(("compilers", {"gcc-12": "gcc 12.3.0"}), ("kernel", "6.1.9"), ("openmp", "4.5")))
+    return edit_environment(m, gcc="12.3.0", kernel="6.1.9")
+
+
+def edit_library(m):
+    return edit_environment(m, libgomp="1.1.0")
 
 
 def edit_kernel(m):
-    return m._replace(environment=(("compilers", {"gcc-12": "gcc 12.2.0"}), ("kernel", "6.2.0"), ("openmp", "4.5")))
+    return edit_environment(m, kernel="6.2.0")
 
 
 EDITS = [
     (edit_cpus, "array socket=1 core=4 smt=1, here socket=1 core=16 smt=1"),
     (edit_isa, "avx512f"),
     (edit_limits, "4 allowed CPUs, here 2"),
-    (edit_compiler, "compiler was gcc 12.2.0, is gcc 12.3.0"),
+    (edit_compiler, "compiler was 12.2.0, is 12.3.0"),
+    (edit_library, "openmp was 1.0.0, is 1.1.0"),
     (edit_kernel, "kernel was 6.1, is 6.2"),
 ]
 
@@ -324,6 +334,11 @@ BREAKS = {
     "no rows": (lambda d: d["sections"][0].pop("rows"), True, "misshapen"),
     "a number for a section": (lambda d: d.update(sections=[1]), True, "misshapen"),
     "no threads": (lambda d: d["sections"][0]["rows"][0]["choice"]["team"].update(threads=0), True, "threads"),
+    "no process in a choice": (
+        lambda d: [row["choice"].pop("process") for row in d["sections"][0]["rows"]],
+        True,
+        "refused",
+    ),
     "command for a variant": (lambda d: d["sections"][0]["rows"][0]["choice"]["build"].update(variant=7), True, "text"),
 }
 
@@ -438,6 +453,24 @@ def test_the_running_process_part_answers_and_a_better_one_is_named(home, monkey
     answer = Policy.load().choose("decode", 64)
     assert (answer.expected_ns, answer.wait_policy) == (500.0, "passive")
     assert "start the process" not in answer.why
+
+
+def test_the_best_process_part_can_be_asked_for(home):
+    with_passive(home)
+    policy = Policy.load()
+    for n in (64, 100):
+        answer = policy.best("decode", n, heads=32)
+        assert (answer.wait_policy, answer.estimate(n)) == ("passive", pytest.approx(500.0))
+        assert answer.why.endswith("start the process with OMP_WAIT_POLICY=passive")
+    assert policy.best("decode", 7) is policy.choose("decode", 7)
+    assert policy.best("nothing", 64).basis == "DEFAULT"
+    assert policy.best("decode", None).basis == "DEFAULT"
+
+
+def test_the_running_process_part_is_kept_when_none_is_faster(home):
+    write(home, table())
+    policy = Policy.load()
+    assert policy.best("decode", 64) is policy.choose("decode", 64)
 
 
 def test_a_spin_count_is_a_process_part(home, monkeypatch):

@@ -1,0 +1,145 @@
+"""Find and read the tables that count on one machine, and make their answers. Standard library only: hot path."""
+
+from __future__ import annotations
+
+import os
+
+from advisor.errors import AdvisorError
+from advisor.paths import machine_dir, shipped_policies
+from advisor.ranges import ranges, section_default, start_with
+from advisor.site import Site, describe_file
+from advisor.tablefile import names, read_json, read_table
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from advisor.ranges import Json, Ranges
+    from advisor.topology.array import CpuArray
+
+    Key = tuple[str, str, str, tuple[tuple[str, int], ...]]
+    Sources = dict[Key, list[tuple[Json, Json]]]
+
+
+def files(site: Site, path: str | None, machine: str | None) -> list[str]:
+    """Paths of the tables to read, those that count first in front."""
+    if path is not None:
+        path = os.fspath(path)
+        return list(names(path)) if os.path.isdir(path) else [path]
+    folders = [os.path.dirname(os.path.abspath(machine))] if machine is not None else []
+    folders += [machine_dir(site.hardware_id, site.limits_id), *_shipped(site)]
+    return [name for folder in dict.fromkeys(folders) for name in names(folder)]
+
+
+def _shipped(site: Site) -> list[str]:
+    """Folders of shipped policies for this hardware, those for these limits first."""
+    found = []
+    try:
+        root = shipped_policies()
+        folders = sorted(os.listdir(root))
+    except (AdvisorError, OSError):
+        return []
+    for folder in folders:
+        try:
+            machine = read_json(os.path.join(root, folder, "machine.json"))
+        except AdvisorError:
+            continue
+        if machine.get("hardware_id") == site.hardware_id:
+            found.append((machine.get("limits_id") != site.limits_id, os.path.join(root, folder)))
+    return [folder for _, folder in sorted(found)]
+
+
+def read(site: Site, paths: list[str]) -> tuple[Sources, dict[str, str], list[str]]:
+    """All sections of all tables that count.
+
+    Returns:
+        kernel, dtype, regime, shape -> (table, section) pairs, one a process part; kernel -> why a table of it does
+        not count; sentences for `Policy.notes`.
+    """
+    sections: Sources = {}
+    reasons: dict[str, str] = {}
+    notes: list[str] = []
+    for path in paths:
+        try:
+            table = read_table(path)
+            foreign = _foreign(site, table, path)
+            if foreign:
+                reasons[table["kernel"]] = foreign
+                notes.append(foreign)
+                continue
+            for section in table["sections"]:
+                _keep(sections.setdefault(_key(table, section), []), table, section)
+        except Exception as error:  # whatever a file brings, a server goes on
+            kernel = os.path.basename(path).split(".")[0]
+            reasons[kernel] = f"the table was refused ({error})"
+            notes.append(f"{path} was refused: {error}")
+    return sections, reasons, notes
+
+
+def _key(table: Json, section: Json) -> Key:
+    return table["kernel"], section["dtype"], section["regime"], tuple(sorted(section["shape"].items()))
+
+
+def _keep(found: list[tuple[Json, Json]], table: Json, section: Json) -> None:
+    """Add a section unless an earlier table had one for the same process part."""
+    if all(old["process"] != section["process"] for _, old in found):
+        found.append((table, section))
+
+
+def _foreign(site: Site, table: Json, path: str) -> str:
+    """Why a table was not made on this machine under these limits, or the empty text."""
+    if table["hardware_id"] != site.hardware_id:
+        ids = f"hardware_id {table['hardware_id']}, here {site.hardware_id}"
+        return f"{path} was made on other hardware ({ids}{_difference(site, path)})"
+    if table["limits_id"] != site.limits_id:
+        ids = f"limits_id {table['limits_id']}, here {site.limits_id}"
+        return f"{path} was made under other limits ({ids}{_difference(site, path)})"
+    return ""
+
+
+def _difference(site: Site, path: str) -> str:
+    """What differs, as far as the machine.json beside the table tells."""
+    try:
+        other = describe_file(os.path.join(os.path.dirname(os.path.abspath(path)), "machine.json"))
+    except AdvisorError:
+        return ""
+    words = []
+    if (other.array.axes, other.array.shape) != (site.array.axes, site.array.shape):
+        words.append(f"array {_extents(other.array)}, here {_extents(site.array)}")
+    if len(other.mask) != len(site.mask):
+        words.append(f"{len(other.mask)} allowed CPUs, here {len(site.mask)}")
+    if other.budget != site.budget:
+        words.append(f"CPU budget {other.budget}, here {site.budget}")
+    odd = sorted(set(other.isa) ^ set(site.isa)) if other.isa and site.isa else []
+    if odd:
+        words.append(f"instruction sets on one side only: {' '.join(odd)}")
+    return "".join(f"; {word}" for word in words)
+
+
+def _extents(array: CpuArray) -> str:
+    return " ".join(f"{axis}={extent}" for axis, extent in zip(array.axes, array.shape, strict=True))
+
+
+def group(site: Site, found: list[tuple[Json, Json]]) -> Ranges:
+    """The ranges for the running process part; the default choice alone where that was not tuned."""
+    for table, section in found:
+        process = section["process"]
+        if (process["wait_policy"], process["spin"]) == (site.wait_policy, site.spin):
+            others = [other for _, other in found if other is not section]
+            return ranges(site, table, section, others)
+    table, section = found[0]
+    own = f"OMP_WAIT_POLICY={site.wait_policy} GOMP_SPINCOUNT={site.spin or 'unset'}"
+    advice = " or ".join(dict.fromkeys(start_with(other["process"]) for _, other in found))
+    return [], [section_default(site, table, section, f"not tuned for {own}; {advice}: the default choice")]
+
+
+def groups(site: Site, sections: Sources) -> tuple[dict[Key, Ranges], dict[str, str], list[str]]:
+    """The ranges of every problem; reasons and notes where a section that was read still makes no sense."""
+    made: dict[Key, Ranges] = {}
+    reasons: dict[str, str] = {}
+    notes: list[str] = []
+    for key, found in sections.items():
+        try:
+            made[key] = group(site, found)
+        except Exception as error:  # whatever a file brings, a server goes on
+            reasons[key[0]] = f"the table was refused ({type(error).__name__}: {error})"
+            notes.append(f"a table of {key[0]} was refused ({type(error).__name__}: {error})")
+    return made, reasons, notes
