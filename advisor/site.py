@@ -56,6 +56,9 @@ def describe_here(root: str, notes: list[str]) -> Site:
         found = identify(root)
         environment = {"kernel": found.kernel}
         mask, budget = tuple(found.allowed), max(1, found.budget)
+        bound = started_environment().get("OMP_PROC_BIND", "").strip().lower() not in ("", "false")
+        if bound and len(mask) == 1 < len(found.array.cpus):
+            notes.append("OMP_PROC_BIND has bound this thread to one CPU; load the policy before the first region")
         return Site(found.hardware_id, found.limits_id, found.array, mask, budget, environment, isa=tuple(found.isa))
     except Exception as error:  # whatever an odd /proc or /sys brings, a server goes on
         notes.append(f"this machine cannot be identified ({error}), so no table counts; run `advisor doctor`")

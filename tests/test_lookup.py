@@ -496,6 +496,15 @@ def test_a_variable_changed_after_the_start_is_noted(home, monkeypatch):
     assert "OMP_WAIT_POLICY was changed after the process started" in policy.notes[0]
 
 
+def test_a_thread_bound_by_the_runtime_is_noted(home, monkeypatch):
+    write(home, table())
+    monkeypatch.setattr(site, "identify", lambda root: here(allowed=(0,), budget=1, limits_id="lmOne"))
+    running(monkeypatch, OMP_PROC_BIND="true")
+    policy = Policy.load()
+    assert policy.choose("decode", 64).cpus == (0,)
+    assert "before the first region" in policy.notes[0]
+
+
 # --- another machine's file; arguments ---
 
 

@@ -1,4 +1,5 @@
 import json
+import os
 from types import SimpleNamespace
 
 import pytest
@@ -18,6 +19,9 @@ GRACE = (
 )
 
 
+NAMES = {"handle 0": "NVIDIA H200", "slice 0": "NVIDIA H200 MIG 1g.18gb", "slice 1": "NVIDIA H200 MIG 2g.35gb"}
+
+
 class FakeNvml:
     """Some functions answer, one refuses, the others are missing, as with an old driver."""
 
@@ -26,9 +30,7 @@ class FakeNvml:
     nvmlDeviceGetCount = staticmethod(lambda: 1)  # noqa: N815
     nvmlDeviceGetHandleByIndex = staticmethod(lambda index: f"handle {index}")  # noqa: N815
     nvmlDeviceGetUUID = staticmethod(lambda handle: b"GPU-1")  # noqa: N815
-    nvmlDeviceGetName = staticmethod(
-        lambda handle: "NVIDIA H200" if handle == "handle 0" else "NVIDIA H200 MIG 1g.18gb"
-    )
+    nvmlDeviceGetName = staticmethod(lambda handle: NAMES[handle])  # noqa: N815
     nvmlDeviceGetMemoryInfo = staticmethod(lambda handle: SimpleNamespace(total=1 << 37))  # noqa: N815
     nvmlDeviceGetCudaComputeCapability = staticmethod(lambda handle: (9, 0))  # noqa: N815
     nvmlDeviceGetNumGpuCores = staticmethod(lambda handle: 16896)  # noqa: N815
@@ -80,7 +82,7 @@ def test_n02_one_cpu_node_among_nine(tmp_path):
 
 
 def test_mig_slices_are_named():
-    assert gpu_child.mig(FakeNvml(mig=1), "handle 0") == "1g.18gb, 1g.18gb"
+    assert gpu_child.mig(FakeNvml(mig=1), "handle 0") == "1g.18gb, 2g.35gb"
 
 
 @pytest.mark.parametrize(
@@ -124,6 +126,9 @@ def test_the_child_runs_by_itself_with_or_without_a_driver():
 
 
 @pytest.mark.gpu
+@pytest.mark.skipif(
+    not any(os.path.exists(f"/{sign}") for sign in gpu.SIGNS), reason="no NVIDIA driver on this machine"
+)
 def test_the_gpus_at_hand():
     found = gpu.find(topology("/").numa_nodes)
     assert found.gpus

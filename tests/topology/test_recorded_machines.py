@@ -28,8 +28,6 @@ def answers(document):
     groupings = document["groupings"]
     return {
         **{name: document[name] for name in PLAIN},
-        "model_name": document["model_name"],
-        "allowed_mems": document["allowed_mems"],
         "l3_groups": document["l3_groups"],
         "socket_groups": groupings.get("socket", []),
         "core_groups": groupings.get("core", []),
@@ -52,14 +50,13 @@ def plain(name, value):
 
 def same_nodes(want, got):
     """Equal but for memory sizes that the recording does not tell."""
-    known = [node if w["memory_bytes"] is not None else {**node, "memory_bytes": None} for w, node in zip(want, got)]
-    return len(want) == len(got) and sorted(want, key=lambda n: n["id"]) == known
+    untold = {node["id"] for node in want if node["memory_bytes"] is None}
+    known = [{**node, "memory_bytes": None} if node["id"] in untold else node for node in got]
+    return sorted(want, key=lambda node: node["id"]) == known
 
 
 def right(name, found, wanted):
     accepted = [wanted["expected"][name], *wanted.get("accept", {}).get(name, ())]
-    if name == "socket_groups" and found == [] and None in [wanted["expected"]["sockets"], *accepted]:
-        return True
     if name == "numa_nodes":
         return any(same_nodes(want, found) for want in accepted)
     return plain(name, found) in [plain(name, want) for want in accepted]
@@ -81,8 +78,6 @@ def test_what_the_probe_says_is_right(recorded, recorded_id):
     found = answers(json.loads(machine_json(probe(str(root)))))
     if found["sockets"] is None and unknown_sockets(wanted):
         del found["socket_groups"]
-    if recorded_id and found["architecture"] != wanted["expected"]["architecture"]:
-        assert found["architecture"] in wanted["accept"]["architecture"]
     wrong = {n: v for n, v in found.items() if not skipped(n, wanted) and not right(n, v, wanted)}
     assert wrong == {}
     joint = wanted.get("joint")
