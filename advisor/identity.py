@@ -192,6 +192,9 @@ _HARDWARE = (
     ("gpus", "the GPUs"),
 )
 
+_SUMMARIES = ("compilers", "openmp")
+"""Environment fields that only list what other fields say."""
+
 
 def explain(old: Machine, new: Machine) -> list[str]:
     """Sentences naming what differs between two descriptions and what follows for tables; none when nothing does.
@@ -209,7 +212,7 @@ def explain(old: Machine, new: Machine) -> list[str]:
     sentences = [f"{what}; tables tuned under the old limits are not used" for what in found]
     was, now = dict(old.environment), dict(new.environment)
     for field in sorted(was.keys() | now.keys()):
-        if was.get(field) != now.get(field):
+        if was.get(field) != now.get(field) and field not in _SUMMARIES:
             sentences.append(
                 f"environment field {field}: was {was.get(field)!r}, is {now.get(field)!r}; "
                 "rows that depend on it are stale"

@@ -8,6 +8,7 @@ import re
 import shutil
 from collections.abc import Sequence
 
+from advisor import identity
 from advisor.records import Pairs, pairs
 from advisor.topology.child import ask
 
@@ -23,14 +24,15 @@ def environment() -> Pairs:
     """Versions on the machine at hand; what is not there is left out.
 
     Returns:
-        Pairs with `kernel` (full release), `python`, `glibc`, one entry a compiler and an OpenMP runtime found, and the
+        Pairs with `kernel` (MAJOR.MINOR, as a lookup reads it), `kernel_release`, `python`, `glibc`, one entry a compiler and an OpenMP runtime found, and the
         lists `compilers` and `openmp` of what was found.
     """
     compilers = {name: version for name in COMPILERS if (version := compiler_version(name))}
     runtimes = {name: version for name, by, files in OPENMP if (version := runtime_version(by, files))}
     libc = platform.libc_ver()
     found = {
-        "kernel": os.uname().release,
+        "kernel": identity.kernel_release(),
+        "kernel_release": os.uname().release,
         "python": platform.python_version(),
         **({"glibc": libc[1]} if libc[0] == "glibc" else {}),
         **compilers,

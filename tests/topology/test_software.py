@@ -4,6 +4,7 @@ import stat
 
 import pytest
 
+from advisor import identity
 from advisor.topology import software
 
 
@@ -43,7 +44,8 @@ def test_a_compiler_that_is_missing_or_broken_is_left_out(on_path):
     assert "gcc" not in found
     assert "clang" not in found
     assert found["compilers"] == ()
-    assert found["kernel"] == os.uname().release
+    assert found["kernel"] == identity.here().kernel
+    assert found["kernel_release"] == os.uname().release
     assert found["python"] == platform.python_version()
 
 
