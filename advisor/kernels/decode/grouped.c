@@ -1,5 +1,5 @@
 /* variant {
-  "idea": "one pass over a block of the cache serves all query heads that share it, tiled into registers over heads and rows",
+  "idea": "one pass over a block of the cache serves all query heads that share it, in tiles of heads and rows",
   "language": "c", "symbol": "decode_grouped", "dtypes": ["float32"], "requires": [],
   "macros": {"ADV_D": "head_dim", "ADV_G": "heads // kv_heads"},
   "build_knobs": {"ADV_W": [8, 16], "ADV_H": [2, 4]},
@@ -8,7 +8,8 @@
   "valid": ["head_dim % 16 == 0", "head_dim <= 512", "heads // kv_heads >= 2", "heads // kv_heads <= 64"],
   "reads": "batch * heads * head_dim + 2 * batch * kv_heads * n * head_dim", "writes": "batch * heads * head_dim",
   "atomics": "0",
-  "mapping": "rows of all caches laid end to end, equal contiguous shares a thread", "rank": 10
+  "mapping": "rows of all caches laid end to end, equal contiguous shares a thread; one counter update a part",
+  "rank": 10
 } */
 #include <math.h>
 
@@ -34,7 +35,8 @@
 
 /* Vectors of `out` a head in a tile of t heads: sums, weights and one row vector fit the registers. */
 #define FITS(t, c) (CHUNKS % (c) == 0 && (t) * (c) + (t) + 1 <= REGISTERS)
-#define COLUMNS(t) (FITS(t, 8) ? 8 : FITS(t, 6) ? 6 : FITS(t, 5) ? 5 : FITS(t, 4) ? 4 : FITS(t, 3) ? 3 : FITS(t, 2) ? 2 : 1)
+#define AT_MOST_4(t) (FITS(t, 4) ? 4 : FITS(t, 3) ? 3 : FITS(t, 2) ? 2 : 1)
+#define COLUMNS(t) (FITS(t, 8) ? 8 : FITS(t, 6) ? 6 : FITS(t, 5) ? 5 : AT_MOST_4(t))
 
 /* Scores of `heads` heads on ROWS rows: s [heads][MOST_ROWS]. */
 INLINE void score_tile(const int heads, const float *q, const float *k, float *s, const float *next) {
@@ -85,7 +87,8 @@ static void score_block(const float *q, const float *k, float *s, int64_t rows, 
 }
 
 /* Adds p [heads][rows] times v [rows][d] to COLUMNS vectors of each head's part. */
-INLINE void add_tile(const int heads, const float *p, const float *v, float *part, int64_t rows, const float *next) {
+INLINE void add_tile(const int heads, const float *p, const float *v, float *part, int64_t rows,
+                     const float *next) {
     enum { MOST = REGISTERS };
     const int columns = heads == TALL ? COLUMNS(TALL) : COLUMNS(SHORT);
     vec a[TALL][MOST];
@@ -146,7 +149,8 @@ int64_t decode_grouped_workspace(const int64_t *dims, int threads) {
     return team_bytes(dims[0] * dims[2], ADV_G, threads);
 }
 
-/* buffers: q [b][h][d], k and v [b][g][n][d], out [b][h][d]; dims: batch, heads, kv_heads, head_dim, n, block, fetch. */
+/* buffers: q [b][h][d], k and v [b][g][n][d], out [b][h][d].
+   dims: batch, heads, kv_heads, head_dim, n, block, fetch. */
 int decode_grouped(void *const *buffers, const int64_t *dims, void *workspace, int threads) {
     if (dims[3] != ADV_D || dims[1] != ADV_G * dims[2] || dims[5] < 1 || dims[5] > MOST_ROWS) return 1;
     Decode decode = {.q = buffers[0], .k = buffers[1], .v = buffers[2], .out = buffers[3], .units = dims[0] * dims[2],

@@ -1,5 +1,5 @@
 /* variant {
-  "idea": "split over the cache rows too, so that every thread works at any batch: online softmax a block, parts merged by the last to finish",
+  "idea": "split over cache rows too, so that all threads work at any batch: online softmax, merged by the last one",
   "language": "c", "symbol": "decode_split", "dtypes": ["float32"], "requires": [],
   "macros": {"ADV_D": "head_dim"},
   "build_knobs": {"ADV_W": [8, 16], "ADV_R": [4, 8]},
@@ -8,7 +8,8 @@
   "valid": ["head_dim % ADV_W == 0", "head_dim <= 512"],
   "reads": "batch * heads * (head_dim + 2 * n * head_dim)", "writes": "batch * heads * head_dim",
   "atomics": "0",
-  "mapping": "rows of all query heads laid end to end, equal contiguous shares a thread", "rank": 20
+  "mapping": "rows of all query heads laid end to end, equal contiguous shares a thread; one counter update a part",
+  "rank": 20
 } */
 #include <math.h>
 
@@ -23,8 +24,9 @@
 
 /* Vectors of `out` held in registers over a block's rows: all of the row, or its largest part that fits and divides. */
 #define FITS(c) (CHUNKS % (c) == 0)
-#define COLUMNS                                                                                                        \
-    (CHUNKS <= 12 ? CHUNKS : FITS(12) ? 12 : FITS(10) ? 10 : FITS(8) ? 8 : FITS(7) ? 7 : FITS(6) ? 6 : FITS(5) ? 5 : FITS(4) ? 4 : FITS(3) ? 3 : FITS(2) ? 2 : 1)
+#define AT_MOST_5 (FITS(5) ? 5 : FITS(4) ? 4 : FITS(3) ? 3 : FITS(2) ? 2 : 1)
+#define AT_MOST_12 (FITS(12) ? 12 : FITS(10) ? 10 : FITS(8) ? 8 : FITS(7) ? 7 : FITS(6) ? 6 : AT_MOST_5)
+#define COLUMNS (CHUNKS <= 12 ? CHUNKS : AT_MOST_12)
 /* Rows at once in the second half, each with its own sums: eight chains of FMA or more. */
 #define PAIRED (COLUMNS >= 8 ? 1 : COLUMNS >= 4 ? 2 : 4)
 
@@ -112,7 +114,8 @@ static void attend(const Decode *decode, int64_t unit, int64_t from, int64_t to,
 
 int64_t decode_split_workspace(const int64_t *dims, int threads) { return team_bytes(dims[0] * dims[1], 1, threads); }
 
-/* buffers: q [b][h][d], k and v [b][g][n][d], out [b][h][d]; dims: batch, heads, kv_heads, head_dim, n, block, ahead. */
+/* buffers: q [b][h][d], k and v [b][g][n][d], out [b][h][d].
+   dims: batch, heads, kv_heads, head_dim, n, block, ahead. */
 int decode_split(void *const *buffers, const int64_t *dims, void *workspace, int threads) {
     if (dims[3] != ADV_D || dims[5] < 1 || dims[5] > MOST_ROWS) return 1;
     Decode decode = {.q = buffers[0], .k = buffers[1], .v = buffers[2], .out = buffers[3], .units = dims[0] * dims[1],

@@ -122,13 +122,14 @@ INLINE void do_line(Decode *decode, int threads, Attend attend) {
 #pragma omp parallel num_threads(threads)
     {
         int here = omp_get_thread_num(), team = omp_get_num_threads();
-        for (int t = here; t < decode->threads; t += team) do_share(decode, t, attend); /* team < threads: still right */
+        /* A runtime may give a smaller team than asked for: the shares are then dealt out in turn. */
+        for (int t = here; t < decode->threads; t += team) do_share(decode, t, attend);
     }
 }
 
 /* One head's scores of a block (in powers of two) to weights, in place. Raises `most` and adds the weights to the lanes
-   of `total` [LANES], which are summed once at the end. Returns the factor by which earlier sums shrink. Pads s to whole
-   lanes: it has room for that. */
+   of `total` [LANES], which are summed once at the end. Returns the factor by which earlier sums shrink. Pads s to
+   whole lanes: it has room for that. */
 INLINE float weigh(float *s, int64_t rows, float *most, float *total) {
     int64_t padded = (rows + LANES - 1) & -LANES;
     for (int64_t j = rows; j < padded; j++) s[j] = LOWEST;

@@ -18,6 +18,9 @@
 #endif
 #define INLINE static inline __attribute__((always_inline))
 
+/* Compilers warn that passing vectors wider than the target's is unstable; here none is passed, all is inlined. */
+#pragma GCC diagnostic ignored "-Wpsabi"
+
 /* Vector registers that the target has: a tile that needs more of them spills. */
 #ifdef __AVX512F__
 #define REGISTERS 32
