@@ -79,6 +79,11 @@ def shipped_policies() -> str:
     raise Missing("the shipped policies must lie beside or inside the package", next_step="reinstall advisor")
 
 
+def _open_to_others(folder: str) -> bool:
+    found = os.lstat(folder)
+    return os.path.islink(folder) or found.st_uid != os.getuid() or bool(found.st_mode & 0o022)
+
+
 def private(folder: str) -> str:
     """Create a folder for this user alone, or check that an existing one is.
 
@@ -86,8 +91,9 @@ def private(folder: str) -> str:
         BadInput: it is a link, belongs to another user, or others may write to it.
     """
     os.makedirs(folder, mode=0o700, exist_ok=True)
-    found = os.lstat(folder)
-    if os.path.islink(folder) or found.st_uid != os.getuid() or found.st_mode & 0o022:
+    shared = _temporary()  # everybody can make that one, and whoever owns it can swap what lies in it
+    suspects = [shared, folder] if os.path.abspath(folder).startswith(shared + os.sep) else [folder]
+    if any(_open_to_others(suspect) for suspect in suspects):
         raise BadInput(
             "the cache folder must belong to this user and be writable by nobody else",
             got=folder,

@@ -87,5 +87,13 @@ def test_a_folder_of_another_user_is_refused(tmp_path, monkeypatch):
         paths.private(folder)
 
 
+def test_a_temporary_folder_that_somebody_else_prepared_is_refused(monkeypatch):
+    monkeypatch.setenv("HOME", "/")
+    os.makedirs(os.path.dirname(paths.cache_dir()))
+    os.chmod(os.path.dirname(paths.cache_dir()), 0o777)
+    with pytest.raises(BadInput):
+        paths.private(paths.cache_dir())
+
+
 def test_the_shipped_tables_are_found():
     assert os.path.isdir(paths.shipped_policies())

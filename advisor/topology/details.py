@@ -93,6 +93,9 @@ def _listed(root: str, online: Sequence[int]) -> dict[str, list[int]]:
 
 
 def _per_cpu(root: str, online: Sequence[int], file: str) -> dict[int, int]:
+    """CPU -> number in a file of its folder. Nothing where the first CPU has none: it is not asked for 512 times."""
+    if number(os.path.join(root, CPU, f"cpu{online[0]}", file)) is None:
+        return {}
     values = ((cpu, number(os.path.join(root, CPU, f"cpu{cpu}", file))) for cpu in online)
     return {cpu: value for cpu, value in values if value}
 

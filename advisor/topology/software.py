@@ -24,8 +24,8 @@ def environment() -> Pairs:
     """Versions on the machine at hand; what is not there is left out.
 
     Returns:
-        Pairs with `kernel` (MAJOR.MINOR, as a lookup reads it), `kernel_release`, `python`, `glibc`, one entry a compiler and an OpenMP runtime found, and the
-        lists `compilers` and `openmp` of what was found.
+        Pairs with `kernel` (MAJOR.MINOR, as a lookup reads it), `kernel_release`, `python`, `glibc`, one entry a
+        compiler and an OpenMP runtime found, and the lists `compilers` and `openmp` of what was found.
     """
     compilers = {name: version for name in COMPILERS if (version := compiler_version(name))}
     runtimes = {name: version for name, by, files in OPENMP if (version := runtime_version(by, files))}
