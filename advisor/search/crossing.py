@@ -7,7 +7,10 @@ from collections.abc import Sequence
 
 from advisor.records import Choice, Problem, Verdict
 from advisor.search.race import Heat
-from advisor.search.run import Run
+from advisor.search.run import Limits, Run
+
+ROUNDS = 14
+"""Rounds of a crossing heat: it places a border, which moves little with a few percent, and crowns nobody."""
 
 
 def crossings(verdicts: Sequence[Verdict]) -> tuple[Heat, ...]:
@@ -45,6 +48,6 @@ def cross(run: Run) -> None:
             run.notes.append(f"no time to race both neighbours' winners at n = {heat.problem.n}: its border is rough")
             continue
         run.prepare(heat.problem, heat.choices)
-        verdict, _ = run.race(heat, run.deadline)
+        verdict, _ = run.race(heat, Limits(rounds=ROUNDS))
         run.verdicts += [verdict] if verdict else []
         run.progress.advance(f"n={heat.problem.n}")

@@ -12,7 +12,7 @@ from advisor.records import Choice, Problem, Verdict
 from advisor.search.log import Log
 from advisor.search.race import Heat
 from advisor.search.request import Progress, Request, Silent
-from advisor.search.run import Clock, Run
+from advisor.search.run import Clock, Limits, Run
 from advisor.search.seeds import seeds
 from advisor.search.space import default_choice, space
 
@@ -86,7 +86,7 @@ def _race(run: Run, problem: Problem, plan: HoldOut, until: float) -> list[Verdi
     guesses = seeds(request.spec, problem, listed, default, near)
     choices = tuple(dict.fromkeys((plan.pick(problem), *near, *guesses)))
     run.prepare(problem, choices)
-    verdict, _ = run.race(Heat(problem, choices, default, "heldout"), until)
+    verdict, _ = run.race(Heat(problem, choices, default, "heldout"), Limits(until))
     return [verdict] if verdict else []
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from advisor import __version__
 from advisor.codec import digest, to_json
@@ -24,6 +24,15 @@ RACE_ROUNDS, QUICK_ROUNDS = 40, 20
 
 GIVE_UP = 4.0
 """A first look stops after one sample over 4 x the best so far: no noise met made up so much."""
+
+
+class Limits(NamedTuple):
+    """What a race may take: until when on the run's clock, rounds, samples over all choices."""
+
+    until: float = math.inf
+    rounds: int = RACE_ROUNDS
+    samples: float = math.inf
+
 
 Clock = Callable[[], float]
 
@@ -44,6 +53,7 @@ class Run:
         self.notes: list[str] = list(self.known.notes)
         self.kernel_s = 0.0
         self.compile_s = 0.0
+        self.look_samples = QUICK_SAMPLES if request.options.quick else LOOK_SAMPLES
         self._races = 0
 
     # --- the log ---
@@ -93,7 +103,7 @@ class Run:
             return before
         options = self.request.options
         give_up = None if best_ns is None else GIVE_UP * best_ns
-        ask = Ask(QUICK_SAMPLES if options.quick else LOOK_SAMPLES, limit_s=options.trial_limit_s, give_up_ns=give_up)
+        ask = Ask(self.look_samples, limit_s=options.trial_limit_s, give_up_ns=give_up)
         measurement = finite(self.executor.measure(problem, choice, ask))
         self._account(measurement)
         self.remember(measurement)
@@ -114,8 +124,8 @@ class Run:
 
     # --- races ---
 
-    def race(self, heat: Heat, until: float) -> tuple[Verdict | None, dict[Choice, list[float]]]:
-        """Run a race, or find its verdict in the log.
+    def race(self, heat: Heat, limits: Limits) -> tuple[Verdict | None, dict[Choice, list[float]]]:
+        """Run a race within limits, or find its verdict in the log.
 
         Returns:
             The verdict (None when nothing could be raced) and the samples, none when it came from the log.
@@ -132,19 +142,20 @@ class Run:
             self._race_sample(name, heat, sample)
             samples[sample.choice].extend(sample.measurement.samples_ns)
 
-        verdict = race(self.executor, heat, self._race_options(heat, until), listen)
+        verdict = race(self.executor, heat, self._race_options(heat, limits), listen)
         if verdict is not None:
             self._write("verdict", race=name, verdict=to_json(verdict))
         self.log.sync()
         return verdict, samples
 
-    def _race_options(self, heat: Heat, until: float) -> RaceOptions:
+    def _race_options(self, heat: Heat, limits: Limits) -> RaceOptions:
         options = self.request.options
         return RaceOptions(
             seed=int(digest((options.seed, heat.purpose, heat.problem)), 16) % 2**32,
-            rounds=QUICK_ROUNDS if options.quick else RACE_ROUNDS,
+            rounds=min(limits.rounds, QUICK_ROUNDS if options.quick else RACE_ROUNDS),
+            samples=limits.samples,
             limit_s=options.trial_limit_s,
-            deadline=min(until, self.deadline),
+            deadline=min(limits.until, self.deadline),
             clock=self.clock,
         )
 

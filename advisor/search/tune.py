@@ -17,10 +17,10 @@ from advisor.search.exhaustive import measure_rest, regret, rivals
 from advisor.search.finalists import finalists
 from advisor.search.log import Log
 from advisor.search.look import Place, search
-from advisor.search.plan import Slice, affordable, most_trials, time_slice
-from advisor.search.race import LOOKS, Heat
+from advisor.search.plan import Slice, affordable, most_samples, most_trials, time_slice
+from advisor.search.race import LEAST_ROUNDS, Heat
 from advisor.search.request import Outcome, Progress, Report, Request, Silent, check
-from advisor.search.run import Clock, Run
+from advisor.search.run import Clock, Limits, Run
 from advisor.search.seeds import seeds
 from advisor.search.space import default_choice, space
 from advisor.search.surrogate import Array
@@ -138,12 +138,14 @@ def _final(
     looks = run.looks.get(place.problem, {})
     good = finalists(list(looks.values()), place.default, math.inf)
     left_s = min(until, run.deadline) - run.clock()
-    most = affordable([looks[choice] for choice in good], left_s, LOOKS[0][0])
+    samples = most_samples(place.problem, len(place.choices), run.look_samples)
+    most = affordable([looks[choice] for choice in good], left_s, LEAST_ROUNDS)
+    most = min(most, samples // LEAST_ROUNDS)
     racing = tuple(dict.fromkeys((*finalists(list(looks.values()), place.default, most), *extra)))
     if not racing:
         return None, {}
     failed = (place.default,) if place.default in looks and place.default not in racing else ()
-    return run.race(Heat(place.problem, racing, place.default, purpose, failed), until)
+    return run.race(Heat(place.problem, racing, place.default, purpose, failed), Limits(until, samples=samples))
 
 
 def _exhaust(run: Run, place: Place, searched: Verdict, looked_s: float) -> Verdict:

@@ -1,0 +1,122 @@
+import json
+import os
+import threading
+
+import pytest
+
+from advisor.errors import BadInput, Missing, SchemaError
+from advisor.search.log import SCHEMA, Log, read
+
+SESSION = {"kind": "session", "schema": SCHEMA, "session": "s"}
+
+
+def write(path, count=5):
+    with Log(str(path)) as log:
+        log.append(SESSION)
+        for k in range(count):
+            log.append({"kind": "race", "session": "s", "round": k, "sample_ns": 1.5 * k})
+    return path
+
+
+def test_records_come_back_in_order(tmp_path):
+    found = read(str(write(tmp_path / "deep" / "m.jsonl")))
+    assert found.notes == ()
+    assert [r.get("round") for r in found.records] == [None, 0, 1, 2, 3, 4]
+
+
+def test_a_log_torn_at_any_of_twenty_places_still_loads(tmp_path):
+    whole = write(tmp_path / "m.jsonl", 20).read_bytes()
+    ends = [i + 1 for i, byte in enumerate(whole) if byte == 10]
+    for k in range(20):
+        cut = len(whole) - 1 - k * 67
+        torn = tmp_path / f"torn{k}.jsonl"
+        torn.write_bytes(whole[:cut])
+        found = read(str(torn))
+        complete = sum(end <= cut + 1 for end in ends)  # a whole last line without its newline is a whole record
+        assert len(found.records) == complete
+        assert bool(found.notes) == (cut not in ends and cut + 1 not in ends)
+
+
+def test_appending_after_a_tear_loses_nothing_but_the_torn_line(tmp_path):
+    path = write(tmp_path / "m.jsonl", 3)
+    path.write_bytes(path.read_bytes()[:-7])
+    write(path, 2)
+    found = read(str(path))
+    assert [r.get("round") for r in found.records] == [None, 0, 1, None, 0, 1]
+    assert len(found.notes) == 1
+    assert "damaged" in found.notes[0]
+
+
+def test_unknown_kinds_are_skipped_and_newer_minors_read_with_a_note(tmp_path):
+    path = tmp_path / "m.jsonl"
+    newer = {**SESSION, "schema": "advisor.measurements/1.7", "mood": "good"}
+    path.write_text("\n".join(map(json.dumps, ({"kind": "weather"}, newer, [1]))) + "\n")
+    found = read(str(path))
+    assert found.records == (newer,)
+    assert len(found.notes) == 3
+    assert "weather" in found.notes[0]
+    assert "1.7" in found.notes[1]
+
+
+def test_a_newer_major_and_another_schema_are_refused(tmp_path):
+    for schema in ("advisor.measurements/2.0", "advisor.table/1.0", "advisor.measurements/1.x"):
+        path = tmp_path / "m.jsonl"
+        path.write_text(json.dumps({**SESSION, "schema": schema}) + "\n")
+        with pytest.raises(SchemaError):
+            read(str(path))
+
+
+def test_a_missing_file_is_named(tmp_path):
+    with pytest.raises(Missing, match="nothing.jsonl"):
+        read(str(tmp_path / "nothing.jsonl"))
+
+
+def test_what_is_not_a_record_is_refused_and_leaves_no_trace(tmp_path):
+    log = Log(str(tmp_path / "m.jsonl"))
+    for bad in ({"kind": "weather"}, {}, {"kind": "race", "sample_ns": float("nan")}):
+        with pytest.raises(BadInput):
+            log.append(bad)
+    log.close()
+    log.close()
+    with pytest.raises(BadInput):
+        log.append(SESSION)
+    assert (tmp_path / "m.jsonl").read_bytes() == b""
+
+
+def test_one_write_a_record_and_synced_by_the_end(tmp_path, monkeypatch):
+    writes, syncs = [], []
+    true_write, true_sync = os.write, os.fsync
+    monkeypatch.setattr(os, "write", lambda fd, data: (writes.append(data), true_write(fd, data))[1])
+    monkeypatch.setattr(os, "fsync", lambda fd: (syncs.append(len(writes)), true_sync(fd))[1])
+    write(tmp_path / "m.jsonl", 4)
+    assert len(writes) == 5
+    assert all(data.endswith(b"\n") and data.count(b"\n") == 1 for data in writes)
+    assert syncs[-1] == 5
+
+
+def test_a_record_is_synced_without_anybody_asking(tmp_path, monkeypatch):
+    synced = threading.Event()
+    monkeypatch.setattr("advisor.search.log.SYNC_S", 0.01)
+    monkeypatch.setattr(os, "fsync", lambda fd: synced.set())
+    with Log(str(tmp_path / "m.jsonl")) as log:
+        log.append(SESSION)
+        assert synced.wait(10)
+
+
+def test_two_writers_at_once_lose_nothing(tmp_path):
+    path = str(tmp_path / "m.jsonl")
+
+    def work(name):
+        with Log(path) as log:
+            for k in range(200):
+                log.append({"kind": "race", "session": name, "round": k, "text": "x" * 300})
+
+    threads = [threading.Thread(target=work, args=(name,)) for name in "ab"]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    found = read(path)
+    assert found.notes == ()
+    for name in "ab":
+        assert [r["round"] for r in found.records if r["session"] == name] == list(range(200))
