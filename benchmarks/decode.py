@@ -60,6 +60,9 @@ CANDIDATES = {
 }
 """Knobs that are looked at where there is no table; left out: the default."""
 
+QUIET_LOAD = 0.5
+"""Load a CPU over which the machine is not quiet: half of its cores are somebody else's."""
+
 LOOKS = 3
 LIMIT_S = 120.0
 SAMPLE_S = 0.002
@@ -329,7 +332,12 @@ def heading(bench: Bench, shape: str) -> None:
     tools = "; ".join(find_compiler(one.name).version.splitlines()[0] for one in compilers())
     print(f"decode, {shape} shape {SHAPES[shape]}, float32, cache warm, {bench.rounds} interleaved shuffled rounds")
     print(f"{machine.model_name}, {len(machine.allowed_cpus)} CPUs in reach, {machine.caches}")
-    print(f"{tools}; PyTorch {bench.torch.version if bench.torch else 'absent'}; load {os.getloadavg()[0]:.1f}")
+    print(f"{tools}; PyTorch {bench.torch.version if bench.torch else 'absent'}")
+    load = os.getloadavg()[0]
+    if load > QUIET_LOAD * len(machine.allowed_cpus):
+        print(
+            f"warning: a load of {load:.1f} before the first measurement: other work runs here, so quote none of this"
+        )
 
 
 def record(machine: Machine, shape: str, results: list[Result], refused: dict[int, str]) -> dict[str, Any]:

@@ -3,9 +3,9 @@
    Relative error under 3 unit roundoffs of float32 (1.8e-7; a test measures it) from -125 up to 0. Below, the value is
    2^-125, small enough to add nothing to a softmax whose largest weight is 1. The polynomial is the minimax one of
    degree 6 for 2^f on [-1/2, 1/2] (Remez exchange; its own relative error is 1.9e-9), the rest is rounding. It is
-   summed in halves (Estrin), since a chain of six FMAs leaves the units idle. Adding MAGIC rounds x to the nearest integer and
-   leaves that integer in the low bits, which then go into the exponent. No infinities, which -ffinite-math-only makes
-   undefined, and no libm, whose calls stop vectorisation. */
+   summed in halves (Estrin), since a chain of six FMAs leaves the units idle. Adding MAGIC rounds x to the nearest
+   integer and leaves that integer in the low bits, which then go into the exponent. No infinities, which
+   -ffinite-math-only makes undefined, and no libm, whose calls stop vectorisation. */
 #ifndef DECODE_EXP2_H
 #define DECODE_EXP2_H
 
