@@ -1,4 +1,4 @@
-"""WorkerPool: the executor that really runs. One persistent worker a process part; failures become statuses.
+"""WorkerPool: the executor that really runs. Persistent workers; failures become statuses.
 
 A measurement: is it possible here (variant, instruction sets, placement, runtime) -> is there memory -> is it built ->
 ask the worker -> did mask or quota change meanwhile. Only one worker runs at a time, the others are stopped.
@@ -13,8 +13,9 @@ from typing import NamedTuple
 
 from advisor.errors import AdvisorError, BadInput, BuildError
 from advisor.kernels.build import REALS, Recipe, build, make_recipe
-from advisor.kernels.child import Answer, Child
+from advisor.kernels.child import Answer
 from advisor.kernels.compilers import find_compiler
+from advisor.kernels.crew import Crew, Lane, lane_of
 from advisor.kernels.edges import edges
 from advisor.kernels.executor import Ask
 from advisor.kernels.memory import ITEM_BYTES, USABLE, need_bytes, room_bytes
@@ -46,10 +47,6 @@ class Prepared(NamedTuple):
     seconds: float
 
 
-EdgeKey = tuple[str, tuple[int, ...], int, Problem]
-"""(build, dims, threads, problem) whose edges a worker has passed: they are not sent again."""
-
-
 class _Limits(NamedTuple):
     """What must not change around a trial."""
 
@@ -69,13 +66,6 @@ class _Room(NamedTuple):
     reason: str
 
 
-class _Resident(NamedTuple):
-    """The problem whose operands a worker holds, and the room that there was beside them."""
-
-    problem: Problem
-    room: _Room
-
-
 class WorkerPool:
     """An Executor of real processes. Close it, or use it as a context manager.
 
@@ -86,14 +76,11 @@ class WorkerPool:
         self.machine = machine
         self.spec = spec
         self._variants = {(variant.name, variant.source_hash): variant for variant in variants}
-        self._hello = Hello(origin(spec), seed)
-        self._children: dict[Process, Child] = {}
-        self._resident: dict[Process, _Resident] = {}
+        self.crew = Crew(Hello(origin(spec), seed))
         self._binaries: dict[str, Binary] = {}
         self._unbuilt: dict[str, str] = {}
         self._recipes: dict[tuple[Build, str, tuple[tuple[str, int], ...]], Recipe] = {}
         self._edges: dict[tuple[Build, Problem], tuple[Edge, ...]] = {}
-        self._past_edges: dict[Process, set[EdgeKey]] = {}
         self._crashed: dict[tuple[Problem, Build, int], Measurement] = {}
 
     def __enter__(self) -> WorkerPool:
@@ -104,11 +91,7 @@ class WorkerPool:
 
     def close(self) -> None:
         """End all workers. Idempotent."""
-        while self._children:
-            _, child = self._children.popitem()
-            child.kill()
-        self._resident.clear()
-        self._past_edges.clear()
+        self.crew.close()
 
     # --- the two questions ---
 
@@ -158,13 +141,14 @@ class WorkerPool:
 
     def _attempt(self, problem: Problem, choice: Choice, ask: Ask, with_edges: bool) -> Measurement:
         skipped = Measurement(problem, choice, "skipped")
-        if choice.team is None or choice.process is None:
+        lane = lane_of(choice)
+        if choice.team is None or choice.process is None or lane is None:
             return skipped._replace(reason="a choice for a CPU needs a team and a process part")
         try:
             variant = self._possible(problem, choice.build, choice.process)
             before = _limits()
             cpus = evaluate(choice.team.placement, self.machine.array, before.mask, choice.team.threads)
-            room = self._room(problem, choice.process)
+            room = self._room(problem, lane)
             if room.reason:
                 return skipped._replace(reason=room.reason)
             built = self._build(variant, choice.build, problem)
@@ -172,13 +156,11 @@ class WorkerPool:
                 return skipped._replace(reason=built)
             trial = self._trial(problem, variant, choice.build, choice.team, ask)
             trial = trial._replace(binary=built.binary, cpus=cpus, mask=before.mask, scratch_bytes=room.scratch_bytes)
-            if with_edges and _edge_key(trial) not in self._past_edges.get(choice.process, ()):
+            if with_edges and not self.crew.passed(lane, trial):
                 trial = trial._replace(edges=self._edges_of(variant, choice.build, problem))
         except AdvisorError as error:
             return skipped._replace(reason=str(error))
-        answer = self._ask(choice.process, trial, ask.limit_s)
-        if with_edges and answer.status == "ok":
-            self._past_edges.setdefault(choice.process, set()).add(_edge_key(trial))
+        answer = self.crew.ask(lane, trial, ask.limit_s)
         return _measurement(problem, choice, answer, trial, (before, _limits()))._replace(compile_s=built.seconds)
 
     def _possible(self, problem: Problem, made: Build, process: Process) -> Variant:
@@ -268,14 +250,14 @@ class WorkerPool:
         one = sum(self.spec.elements(problem)) * ITEM_BYTES[problem.dtype]
         return min(MOST_SETS, max(2, -(-COLD_FACTOR * caches // max(one, 1)) + 1))
 
-    def _room(self, problem: Problem, process: Process) -> _Room:
+    def _room(self, problem: Problem, lane: Lane) -> _Room:
         """What the workspace may take once the operands are there; parked workers are let go where it is tight.
 
         Looked up once while a worker keeps a problem: its operands are there already.
         """
-        resident = self._resident.get(process)
-        if resident is not None and resident.problem == problem:
-            return resident.room
+        resident = self.crew.resident(lane, problem)
+        if resident is not None:
+            return _Room(resident.scratch_bytes, "")
         need = need_bytes(self.spec, problem, self._sets(problem) + self._own_pages())
         room = room_bytes()
         if room is None:
@@ -292,37 +274,6 @@ class WorkerPool:
         """CPUs that compilations may use: the launch mask within the quota."""
         quota = self.machine.cpu_quota
         return max(1, len(LAUNCH_MASK) if quota is None else min(len(LAUNCH_MASK), int(quota)))
-
-    def _ask(self, process: Process, trial: Trial, limit_s: float) -> Answer:
-        """Ask the worker of a process part, started now when there is none; forget it when it does not come back."""
-        child = self._children.get(process)
-        if child is None or not child.alive:
-            self._drop(process)
-            child = self._children[process] = Child(process, self._hello)
-        for other in self._children.values():
-            if other is not child:
-                other.wait_parked()
-        try:
-            answer = child.ask(trial, limit_s)
-        except BaseException:
-            self._drop(process)
-            raise
-        if child.alive:
-            self._resident[process] = _Resident(trial.problem, _Room(trial.scratch_bytes, ""))
-        else:
-            self._drop(process)
-        return answer
-
-    def _drop(self, process: Process) -> None:
-        child = self._children.pop(process, None)
-        self._resident.pop(process, None)
-        self._past_edges.pop(process, None)
-        if child is not None:
-            child.kill()
-
-
-def _edge_key(trial: Trial) -> EdgeKey:
-    return trial.binary.key, trial.dims, trial.threads, trial.problem
 
 
 def _limits() -> _Limits:

@@ -14,6 +14,9 @@ import psutil
 import pytest
 
 from advisor.kernels import pool as module
+from advisor.kernels.child import Child
+from advisor.kernels.compilers import compilers
+from advisor.kernels.crew import LIBOMP_WORKERS
 from advisor.kernels.executor import Ask
 from advisor.kernels.pool import WorkerPool
 from advisor.kernels.variant import read_variant, variants
@@ -57,7 +60,10 @@ def threads():
 
 
 def worker(pool, wait_policy="default"):
-    return psutil.Process(pool._children[fixtures.process(wait_policy)].pid)
+    """The worker of a process part that was asked last."""
+    wanted = fixtures.process(wait_policy)
+    found = [one for (process, _), one in pool.crew.workers.items() if process == wanted]
+    return psutil.Process(found[-1].child.pid)
 
 
 # --- right variants ---
@@ -100,7 +106,7 @@ def test_pinned_and_unpinned_in_turn(pool, found):
         got = pool.measure(problem, choice, ASK)
         assert (got.status, got.threads_observed) == ("ok", choice.team.threads)
     mask = sorted(os.sched_getaffinity(0))
-    assert pool._children  # the last one was pinned: its first thread stays on the first CPU
+    assert pool.crew.workers  # the last one was pinned: its first thread stays on the first CPU
     assert worker(pool).cpu_affinity() == mask[:1]
     pool.measure(problem, free, ASK)
     assert sorted(worker(pool).cpu_affinity()) == mask
@@ -184,7 +190,7 @@ def test_a_hang_is_killed_at_its_limit(measure, pool):
     got = measure("hang", ask=ASK._replace(limit_s=0.5))
     assert got.status == "timeout"
     assert "0.5 s" in got.reason
-    assert not pool._children
+    assert not pool.crew.workers
     assert measure("plain").status == "ok"
 
 
@@ -200,7 +206,7 @@ def test_too_large_a_problem_is_skipped_before_a_launch(measure, pool, monkeypat
     got = measure("plain", 101)
     assert got.status == "skipped"
     assert "1000 are free" in got.reason
-    assert not pool._children  # parked workers were let go first
+    assert not pool.crew.workers  # parked workers were let go first
 
 
 def test_a_problem_that_is_there_already_needs_no_more_room(measure, monkeypatch):
@@ -286,9 +292,9 @@ def test_a_parked_worker_uses_no_cpu(measure, pool):
 def test_one_worker_a_process_part(measure, pool):
     measure("plain")
     measure("rows")
-    assert len(pool._children) == 1
+    assert len(pool.crew.workers) == 1
     measure("plain", wait_policy="passive")
-    assert len(pool._children) == 2
+    assert len(pool.crew.workers) == 2
     assert worker(pool, "passive").environ()["OMP_WAIT_POLICY"] == "PASSIVE"
     assert "OMP_WAIT_POLICY" not in worker(pool).environ()
 
@@ -331,7 +337,7 @@ from advisor.kernels.pool import WorkerPool
 variant = fixtures.good("plain")
 pool = WorkerPool(fixtures.here(), fixtures.scale(), [variant])
 got = pool.measure(fixtures.problem(100), fixtures.choice(variant), Ask(1, 60.0))
-print(got.status, *[child.pid for child in pool._children.values()], flush=True)
+print(got.status, *[worker.child.pid for worker in pool.crew.workers.values()], flush=True)
 os.kill(os.getpid(), signal.SIGKILL)
 """
 
@@ -413,11 +419,27 @@ def test_a_new_source_of_the_same_name_is_another_choice(tmp_path, pool, found):
 
 def test_edges_are_checked_once_a_worker(pool, found, monkeypatch):
     sent = []
-    real = module.Child.ask
-    monkeypatch.setattr(module.Child, "ask", lambda self, trial, limit: sent.append(trial) or real(self, trial, limit))
+    real = Child.ask
+    monkeypatch.setattr(Child, "ask", lambda self, trial, limit: sent.append(trial) or real(self, trial, limit))
     problem, choice = fixtures.problem(100), fixtures.choice(found["plain"])
+    assert pool.check(problem, choice, 60.0).status == "ok"
     for _ in range(2):
         assert pool.measure(problem, choice, ASK).status == "ok"
-    pool._drop(choice.process)
+    pool.crew.close()
     assert pool.measure(problem, choice, ASK).status == "ok"
-    assert [len(trial.edges) > 0 for trial in sent] == [True, False, True]
+    assert [len(trial.edges) > 0 for trial in sent] == [False, True, False, True]
+
+
+def test_libomp_teams_have_workers_of_their_own(pool, found):
+    libomp = next((one for one in compilers() if one.runtime == "libomp"), None)
+    if libomp is None:
+        pytest.skip("no compiler with libomp here")
+    plain = fixtures.choice(found["plain"])
+    build, process = plain.build._replace(compiler=libomp.name), plain.process._replace(runtime="libomp")
+    for threads in (1, 2, 3, 4, 5, 1):
+        choice = plain._replace(build=build, process=process, team=Team(threads, "none"))
+        got = pool.measure(fixtures.problem(100), choice, ASK)
+        assert (got.status, got.threads_observed) == ("ok", threads), got.reason
+        assert dict(got.conditions)["openmp"] == ("libomp",)
+    assert [team.threads for _, team in pool.crew.workers] == [3, 4, 5, 1]
+    assert len(pool.crew.workers) == LIBOMP_WORKERS

@@ -1,0 +1,113 @@
+"""The workers of a pool: one a lane, one running at a time, the others stopped.
+
+A lane is a process part. With libomp it is a process part and a team: libomp keeps the threads that a smaller team does
+not need, spinning on the CPUs they were pinned to, where the next team may be; libgomp ends them.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from advisor.kernels.child import Answer, Child
+from advisor.kernels.messages import Hello, Trial
+from advisor.records import Choice, Problem, Process, Team
+
+LIBOMP_WORKERS = 4
+"""Live workers with libomp at most; the one that was not asked for longest is ended."""
+
+Lane = tuple[Process, Team | None]
+
+EdgeKey = tuple[str, tuple[int, ...], int, Problem]
+"""(build, dims, threads, problem) whose edges a worker has passed: they need not be sent again."""
+
+
+class Resident(NamedTuple):
+    """The problem whose operands a worker holds, and the room for scratch that there was beside them."""
+
+    problem: Problem
+    scratch_bytes: int | None
+
+
+class Worker:
+    """A child and what is known of it."""
+
+    def __init__(self, child: Child) -> None:
+        self.child = child
+        self.resident: Resident | None = None
+        self.past_edges: set[EdgeKey] = set()
+
+
+def lane_of(choice: Choice) -> Lane | None:
+    """The lane a choice runs in, None when it is no choice for a CPU."""
+    if choice.process is None or choice.team is None:
+        return None
+    return choice.process, choice.team if choice.process.runtime == "libomp" else None
+
+
+def edge_key(trial: Trial) -> EdgeKey:
+    """What names the edges of a trial."""
+    return trial.binary.key, trial.dims, trial.threads, trial.problem
+
+
+class Crew:
+    """Workers by lane, the one asked last at the end. The pool owns it and closes it."""
+
+    def __init__(self, hello: Hello) -> None:
+        self._hello = hello
+        self.workers: dict[Lane, Worker] = {}
+
+    def close(self) -> None:
+        """End all workers. Idempotent."""
+        while self.workers:
+            self.drop(next(iter(self.workers)))
+
+    def resident(self, lane: Lane, problem: Problem) -> Resident | None:
+        """What a worker holds when that is this problem, else None."""
+        found = self.workers.get(lane)
+        return found.resident if found and found.resident and found.resident.problem == problem else None
+
+    def passed(self, lane: Lane, trial: Trial) -> bool:
+        """Whether the lane's worker has passed the edges of a trial."""
+        return lane in self.workers and edge_key(trial) in self.workers[lane].past_edges
+
+    def ask(self, lane: Lane, trial: Trial, limit_s: float) -> Answer:
+        """Ask the worker of a lane, started now when there is none; forget it when it does not come back.
+
+        Raises:
+            WorkerDied: no worker could be started.
+        """
+        worker = self._worker(lane)
+        for other in self.workers.values():
+            if other is not worker:
+                other.child.wait_parked()
+        try:
+            answer = worker.child.ask(trial, limit_s)
+        except BaseException:
+            self.drop(lane)
+            raise
+        if not worker.child.alive:
+            self.drop(lane)
+            return answer
+        worker.resident = Resident(trial.problem, trial.scratch_bytes)
+        if answer.status == "ok" and trial.samples:  # a mere check is sent without its edges
+            worker.past_edges.add(edge_key(trial))
+        return answer
+
+    def drop(self, lane: Lane) -> None:
+        """End the worker of a lane, when there is one."""
+        worker = self.workers.pop(lane, None)
+        if worker is not None:
+            worker.child.kill()
+
+    def _worker(self, lane: Lane) -> Worker:
+        found = self.workers.pop(lane, None)
+        if found is not None and not found.child.alive:
+            found.child.kill()
+            found = None
+        if found is None:
+            several = [other for other in self.workers if other[1] is not None]
+            if lane[1] is not None and len(several) >= LIBOMP_WORKERS:
+                self.drop(several[0])
+            found = Worker(Child(lane[0], self._hello))
+        self.workers[lane] = found
+        return found
