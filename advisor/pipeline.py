@@ -19,7 +19,7 @@ from filelock import FileLock, Timeout
 
 from advisor import __version__, codec, paths
 from advisor.errors import AdvisorError, BadInput, Busy, UnknownName
-from advisor.kernels import compilers, registry
+from advisor.kernels import registry
 from advisor.kernels.variant import variants
 from advisor.records import Machine, Pairs, Problem, Section, Table, pairs
 from advisor.search.space import SpaceOptions, space_options
@@ -131,8 +131,6 @@ def tune(request: TuneRequest, progress: Progress) -> list[TuneResult]:
         Busy: another tuner held this machine for over an hour.
     """
     machine = topology.probe()
-    found = {tool.name: tool.version.splitlines()[0] for tool in compilers.compilers()}
-    machine = machine._replace(environment=pairs({**dict(machine.environment), "compilers": found}))
     remember(machine)
     with alone(progress):
         return [_tune_one(request, kernel, machine, progress) for kernel in request.kernels]
