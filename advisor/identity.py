@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 from collections import namedtuple
 
+from advisor.sources import short_hash
 from advisor.topology import limits as limits_of
 from advisor.topology import sysfs
 from advisor.topology.array import build, flat, live, pattern
@@ -131,15 +132,7 @@ def limits_id(limits: Limits, layout: Layout, array: CpuArray, root: str = "/") 
 
 
 def _digest(*facts: tuple[str, object]) -> str:
-    """sha256 of the facts' text. The interpreter's own module is tried first: hashlib loads OpenSSL, which costs ms."""
-    try:
-        from _sha2 import sha256  # type: ignore[import-not-found, unused-ignore]
-    except ImportError:
-        try:
-            from _sha256 import sha256  # type: ignore[import-not-found, unused-ignore]
-        except ImportError:
-            from hashlib import sha256
-    return str(sha256(repr(facts).encode()).hexdigest()[:12])
+    return short_hash(repr(facts).encode())
 
 
 def pci_gpus(root: str = "/") -> tuple[str, ...]:

@@ -11,7 +11,7 @@ import os
 from advisor.answers import Answer
 from advisor.errors import PlacementError
 from advisor.site import Site
-from advisor.tablefile import short_hash
+from advisor.sources import source_hash
 from advisor.topology.placement import UNPINNED, default_team, evaluate
 
 TYPE_CHECKING = False
@@ -240,7 +240,7 @@ def changed_fields(site: Site, table: Json, section: Json, row: Json) -> tuple[s
     build, changed = row["choice"]["build"], []
     for field in row["depends"]:
         if field == "source_hash":
-            old, new = build["source_hash"], source_hash(table["kernel"], build["variant"])
+            old, new = build["source_hash"], here_hash(table["kernel"], build["variant"])
         else:
             old, new = (_value(field, where, row["choice"]) for where in (then, site.environment))
         if old is not None and new is not None and old != new:
@@ -261,14 +261,13 @@ def _value(field: str, environment: Json, choice: Json) -> Any:
     return environment.get(field)
 
 
-def source_hash(kernel: str, variant: str) -> str | None:
+def here_hash(kernel: str, variant: str) -> str | None:
     """Digest of a variant's source in this package, or None when it comes from elsewhere."""
     if not (kernel.isidentifier() and variant.replace("-", "_").isidentifier()):
         return None
     for extension in _EXTENSIONS:
         try:
-            with open(os.path.join(_PACKAGE, "kernels", kernel, variant + extension), "rb") as file:
-                return short_hash(file.read())
+            return source_hash(os.path.join(_PACKAGE, "kernels", kernel, variant + extension))
         except OSError:
             continue
     return None

@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 
 from advisor.errors import BadInput, Missing, SchemaError
+from advisor.sources import short_hash
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -32,18 +33,6 @@ def content_id(document: Json) -> str:
     content = {key: value for key, value in document.items() if key not in ("schema", "table_id")}
     text = json.dumps(content, sort_keys=True, allow_nan=False, separators=(",", ":"))
     return short_hash(text.encode())
-
-
-def short_hash(data: bytes) -> str:
-    """Twelve hex digits of sha256. The interpreter's own module is tried first: hashlib loads OpenSSL, which costs."""
-    try:
-        from _sha2 import sha256  # type: ignore[import-not-found, unused-ignore]
-    except ImportError:
-        try:
-            from _sha256 import sha256  # type: ignore[import-not-found, unused-ignore]
-        except ImportError:
-            from hashlib import sha256
-    return str(sha256(data).hexdigest()[:12])
 
 
 def names(folder: str) -> tuple[str, ...]:

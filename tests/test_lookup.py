@@ -268,7 +268,7 @@ def test_variants_are_stored_by_name_never_by_position(home):  # case A-06
 
 def test_a_changed_source_is_stale_and_can_be_used_on_demand(home, monkeypatch):
     write(home, table())
-    monkeypatch.setattr("advisor.ranges.source_hash", lambda kernel, variant: "ffffffffffff")
+    monkeypatch.setattr("advisor.ranges.here_hash", lambda kernel, variant: "ffffffffffff")
     answer = Policy.load().choose("decode", 64)
     assert (answer.basis, answer.in_tuned_region, answer.threads) == ("DEFAULT", True, 4)
     assert "source_hash was 0123456789ab, is ffffffffffff" in answer.why

@@ -19,9 +19,10 @@ import filelock
 from advisor.errors import BadInput, BuildError, Busy
 from advisor.kernels.compilers import Compiler, find_compiler, flags, private_child
 from advisor.kernels.process import run
-from advisor.kernels.variant import Variant, macro_values, source_digest
+from advisor.kernels.variant import Variant, macro_values
 from advisor.paths import cache_dir
 from advisor.records import Build, Problem
+from advisor.sources import source_hash
 
 COMPILE_LIMIT_S = 120.0
 """Limit of one compilation: they take under a second; a compiler that loops is killed here."""
@@ -119,12 +120,12 @@ def _digest(path: str) -> str:
 
 def _checked_digest(variant: Variant) -> str:
     try:
-        source = source_digest(variant.path)
+        found = source_hash(variant.path)
     except OSError as error:
         raise BadInput("the variant's source must be readable", got=variant.path) from error
-    if not source.startswith(variant.source_hash):
+    if found != variant.source_hash:
         raise BadInput("the source changed since it was read", got=variant.path, next_step="start again")
-    return source
+    return found
 
 
 @functools.lru_cache(maxsize=4)

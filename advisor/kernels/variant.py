@@ -5,7 +5,6 @@ Header keys and the C entry's form: docs/add-a-variant.md.
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 import json
 import os
@@ -18,6 +17,7 @@ from advisor.kernels import registry
 from advisor.kernels.expressions import evaluate, names_in
 from advisor.kernels.spec import KernelSpec
 from advisor.records import DTYPES, Build, Machine, Pairs, Problem, pairs
+from advisor.sources import parts, source_hash
 
 __all__ = [
     "Variant",
@@ -31,7 +31,6 @@ __all__ = [
     "names",
     "read_variant",
     "run_values",
-    "source_digest",
     "variants",
 ]
 
@@ -43,7 +42,6 @@ SUFFIXES = {".c": "c"}
 
 _HEADER = re.compile(r"\A/\*\s*variant\s*(\{.*?\})\s*\*/", re.S)
 _COMMENT = re.compile(r"/\*.*?\*/|//[^\n]*", re.S)
-_INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]+"([^"/]+)"', re.M)
 _MACRO = re.compile(r"[A-Z][A-Z0-9_]*\Z")
 _NAME = re.compile(r"[a-z_][A-Za-z0-9_]*\Z")
 _ISA = re.compile(r"[a-z0-9_.]+\Z")
@@ -155,7 +153,7 @@ def read_variant(path: str, kernel: str) -> Variant:
         kernel=kernel,
         name=name,
         path=os.path.realpath(path),
-        source_hash=source_digest(path)[:12],
+        source_hash=source_hash(path),
         idea=head["idea"],
         language=head["language"],
         symbol=head["symbol"],
@@ -175,24 +173,8 @@ def read_variant(path: str, kernel: str) -> Variant:
     _check(SUFFIXES.get(suffix) == variant.language, path, "language", variant.language, "that of the file's suffix")
     _check_names(variant)
     _check_knobs(variant)
-    _check_source(variant, _COMMENT.sub(" ", "\n".join(_text(part) for part in _parts(path))))
+    _check_source(variant, _COMMENT.sub(" ", "\n".join(_text(part) for part in parts(path))))
     return variant
-
-
-def source_digest(path: str) -> str:
-    """The sha256 of a source file, followed by the headers beside it that it includes (directly or through others)."""
-    return hashlib.sha256("".join(_text(part) for part in _parts(path)).encode()).hexdigest()
-
-
-def _parts(path: str) -> list[str]:
-    """The source, then the headers of its own folder that it includes, each once, in the order of inclusion."""
-    found, folder = [path], os.path.dirname(path)
-    for part in found:  # grows while it is walked
-        for name in _INCLUDE.findall(_text(part)):
-            header = os.path.join(folder, name)
-            if header not in found and os.path.isfile(header):
-                found.append(header)
-    return found
 
 
 _KINDS: dict[str, tuple[type, ...]] = {

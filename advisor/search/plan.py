@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -73,7 +74,9 @@ def most_samples(problem: Problem, space_size: int, look_samples: int) -> int:
 
 def affordable(measured: Sequence[Measurement], seconds: float, rounds: int) -> float:
     """How many choices can be raced for so many rounds in the time, judged by what first looks cost a sample."""
-    costs = [(m.seconds - m.compile_s) / len(m.samples_ns) for m in measured if m.samples_ns]
-    if not costs or math.isinf(seconds):
+    good = [m for m in measured if m.samples_ns]
+    if not good or math.isinf(seconds):
         return math.inf
-    return seconds / max(1e-9, sorted(costs)[len(costs) // 2] * rounds)
+    around_s = min(m.seconds - m.compile_s - m.kernel_s for m in good)  # the least: others also verified
+    inside_s = statistics.median(m.kernel_s / len(m.samples_ns) for m in good)
+    return seconds / max(1e-9, (around_s + inside_s) * rounds)

@@ -28,6 +28,7 @@ from advisor.search.surrogate import (
     Belief,
     Model,
     Scales,
+    Wanted,
     believe,
     features,
     fit,
@@ -46,6 +47,9 @@ START_POINTS = 8
 
 BATCH = 8
 """Proposals a fit."""
+
+FRESH = 3
+"""Builds that a batch may add, so that a search does not compile nearly everything."""
 
 
 class Exhausted(AdvisorError, LookupError):
@@ -108,6 +112,8 @@ class ListSampler(BaseSampler):
         self.dimensions = Dimensions(choices)
         self._count, self._seeds, self._seed = len(choices), seeds, seed
         self._features = features(choices) if choices else None
+        builds = {build: k for k, build in enumerate(dict.fromkeys(choice.build for choice in choices))}
+        self._kinds = np.array([builds[choice.build] for choice in choices], int)
         self._prior = np.zeros(len(choices)) if prior is None else prior
         self._start = START_POINTS if prior is None else START_POINTS // 2
         self._scales: dict[int, Scales | None] = {}
@@ -244,12 +250,14 @@ class ListSampler(BaseSampler):
     def _propose(self, study: Study, early: Sequence[int], batch: int) -> list[int]:
         if self._features is None or batch < 0:
             return []
-        done = set(early)
-        free = [index for index in range(self._count) if index not in done]
+        known = frozenset(int(self._kinds[index]) for index in early)
+        free = np.ones(self._count, bool)
+        free[list(early)] = False
+        wanted = Wanted(free, self._start if batch == 0 else BATCH, self._kinds, known, FRESH if known else BATCH)
         model, belief = self._fitted(study, batch) if batch > 0 else (None, None)
         if model is None or belief is None:
-            return spread(self._features, early, free, self._start if batch == 0 else BATCH)
-        return lowest(self._features, model, belief, self._prior, (free, BATCH))
+            return spread(self._features, early, wanted)
+        return lowest(self._features, model, belief, self._prior, wanted)
 
     def _start_scales(self, study: Study, batch: int) -> Scales | None:
         """Scales of the fit before this batch, following the chain of fits from the first one."""

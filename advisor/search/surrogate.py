@@ -193,24 +193,56 @@ def believe(points: Features, model: Model) -> Belief:
     return Belief(model.mean + cross.T @ model.weights, np.sqrt(model.variance * share), white)
 
 
-def lowest(points: Features, model: Model, belief: Belief, prior: Array, ask: tuple[Sequence[int], int]) -> list[int]:
+class Wanted(NamedTuple):
+    """What a batch may hold.
+
+    Attributes:
+        free: of every choice, whether it may be picked.
+        most: how many to pick at most.
+        kinds: of every choice, the number of its build.
+        known: builds that were compiled before.
+        fresh: how many builds the batch may add; compiling one costs as much as dozens of looks.
+    """
+
+    free: Array
+    most: int
+    kinds: Array
+    known: frozenset[int]
+    fresh: int
+
+
+def _allowed(wanted: Wanted, picked: Sequence[int]) -> Array:
+    """Indices of what may still be picked: once enough new builds are in, only builds that are paid for."""
+    free = wanted.free.copy()
+    free[list(picked)] = False
+    paid = {*wanted.known, *(int(wanted.kinds[index]) for index in picked)}
+    if len(paid) - len(wanted.known) >= wanted.fresh:
+        bought = np.zeros(int(wanted.kinds.max()) + 1, bool)
+        bought[list(paid)] = True
+        free &= bought[wanted.kinds]
+    indices: Array = np.flatnonzero(free)
+    return indices
+
+
+def lowest(points: Features, model: Model, belief: Belief, prior: Array, wanted: Wanted) -> list[int]:
     """The choices with the lowest confidence bounds, each picked as if those before it had been measured.
 
     Args:
         points: of the whole space.
         model, belief: fitted, and what it believes.
         prior: added to the mean; zeros without a prior.
-        ask: (indices that may be picked, how many).
+        wanted: what may be picked, and how many.
     """
-    free, count = np.asarray(ask[0], int), min(ask[1], len(ask[0]))
     scaled = _scaled_points(points, model.scales)
     share, seen = belief.deviation**2 / model.variance, len(model.rows)
-    white = np.vstack([belief.white, np.zeros((count, len(scaled)))])
+    white = np.vstack([belief.white, np.zeros((wanted.most, len(scaled)))])
     picked: list[int] = []
-    for row in range(seen, seen + count):
+    for row in range(seen, seen + wanted.most):
+        free = _allowed(wanted, picked)
+        if not len(free):
+            break
         bound = (prior + belief.mean - CONFIDENCE * np.sqrt(model.variance * share))[free]
         best = int(free[int(np.argmin(bound))])
-        free = free[free != best]
         picked.append(best)
         own = _matern(_squared(scaled[[best]], scaled))[0] - white[:row, best] @ white[:row]
         white[row] = own / math.sqrt(share[best] + model.scales.noise)
@@ -218,20 +250,23 @@ def lowest(points: Features, model: Model, belief: Belief, prior: Array, ask: tu
     return picked
 
 
-def spread(points: Features, taken: Sequence[int], free: Sequence[int], count: int) -> list[int]:
-    """A maximin design: `count` of the free choices, each as far as can be from all taken before it.
+def spread(points: Features, taken: Sequence[int], wanted: Wanted) -> list[int]:
+    """A maximin design: choices each as far as can be from all taken before.
 
     The first one, when nothing is taken, is the choice nearest the middle.
     """
-    matrix, left = points.matrix, list(free)
+    matrix = points.matrix
     picked: list[int] = []
     near = np.full(len(matrix), np.inf)
     for index in taken:
         near = np.minimum(near, _squared(matrix, matrix[[index]])[:, 0])
     if not len(taken):
         near = -_squared(matrix, matrix.mean(0)[None, :])[:, 0]
-    while left and len(picked) < count:
-        best = left.pop(int(np.argmax(near[left])))
+    while len(picked) < wanted.most:
+        free = _allowed(wanted, picked)
+        if not len(free):
+            break
+        best = int(free[int(np.argmax(near[free]))])
         own = _squared(matrix, matrix[[best]])[:, 0]
         near = own if not len(taken) and not picked else np.minimum(near, own)
         picked.append(best)
