@@ -187,6 +187,21 @@ def verify(
         raise typer.Exit(FAILED)
 
 
+@app.command()
+def doctor(as_json: Json = False) -> None:
+    """Say what is missing on this machine, and what to do about it."""
+    from advisor import show
+    from advisor.doctor import examine
+
+    findings = examine()
+    if as_json:
+        _emit({"findings": [finding._asdict() for finding in findings]})
+    else:
+        typer.echo(show.examined(findings))
+    if any(finding.needed and finding.remedy for finding in findings):
+        raise typer.Exit(FAILED)
+
+
 def main() -> None:
     """Entry point of the `advisor` command."""
     try:

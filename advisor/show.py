@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from rich.progress import Progress as Bar
     from rich.table import Table
 
+    from advisor.doctor import Finding
     from advisor.kernels.verify import Row
     from advisor.pipeline import TuneResult
     from advisor.records import Choice, Verdict
@@ -214,3 +215,13 @@ def _check_words(row: Row) -> str:
     knobs = " ".join(f"{name}={value}" for name, value in row.knobs)
     shape = " ".join(f"{name}={value}" for name, value in row.problem.shape)
     return f"{row.variant} {knobs} {row.compiler} {row.flags}, {row.threads} threads, n={row.problem.n} {shape}"
+
+
+def examined(findings: Sequence[Finding]) -> str:
+    """The result of `doctor` for people: a line a thing, its remedy below it."""
+    lines = []
+    for finding in findings:
+        mark = "ok     " if not finding.remedy else "MISSING" if finding.needed else "note   "
+        lines.append(f"{mark} {finding.what}: {finding.found}")
+        lines += [f"        {finding.remedy}"] if finding.remedy else []
+    return "\n".join(lines)
