@@ -41,7 +41,7 @@ from advisor.records import (
 
 TUNED = (64, 256, 1024, 4096, 16384, 65536, 262144, 1048576)
 BARS = {"bound / bisect": 3.0, "choose_ns": 1000.0, "load_ms": 20.0, "import_ms": 10.0}
-"""Source: lessons.md, "Bars"."""
+"""Bars set when the project began; each is a floor to pass."""
 CALLS = 2000
 AXES = {"heads": 32, "kv_heads": 8, "head_dim": 128, "dtype": "float32"}
 

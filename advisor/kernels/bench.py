@@ -203,7 +203,7 @@ class Bench:
                 ops.mark(one)
         runner = Runner(loaded, operands, trial.dims, space, trial.threads)
         key = (trial.binary.key, trial.problem, trial.dims, trial.threads, trial.cpus, trial.sample_s)
-        plan = Plan(trial.samples, trial.sample_s * 1e9, trial.give_up_ns, self._calls.get(key, 0))
+        plan = Plan(trial.samples, trial.sample_s * 1e9, trial.give_up_ns, self._calls.get(key, 0), trial.quiet)
         steal, before = _steal(), self.meter.read()
         taken = sample(runner.run, self.meter, plan)
         after, stolen, extra = self.meter.read(), _steal(), _tasks() - threads[1]

@@ -56,6 +56,7 @@ class Trial(NamedTuple):
     samples: int
     sample_s: float
     give_up_ns: float | None
+    quiet: bool
     sets: int
     own_pages: bool
     scratch_bytes: int | None

@@ -228,6 +228,7 @@ class WorkerPool:
             samples=ask.samples,
             sample_s=ask.sample_s,
             give_up_ns=ask.give_up_ns,
+            quiet=ask.quiet,
             sets=self._sets(problem),
             own_pages=self._own_pages(),
             scratch_bytes=None,

@@ -1,6 +1,6 @@
 """Timing in a bench worker: samples long enough, and repeated when something else held a thread off its CPU.
 
-Source: lessons.md of the project's design, "Protocol that worked": two warm-ups, samples of 0.5 to 2 ms, a sample is
+What worked best of what was tried (docs/search.md): two warm-ups, samples of 0.5 to 2 ms, a sample is
 rejected when its threads waited for a CPU more than 1 % of it.
 """
 
@@ -89,12 +89,13 @@ def is_noisy(before: Reading, after: Reading, elapsed_ns: float) -> bool:
 
 
 class Plan(NamedTuple):
-    """How to sample. `calls`: the number a sample started with last time, 0 when unknown."""
+    """How to sample. `calls`: the number a sample started with last time, 0 if unknown. `quiet`: reject noisy ones."""
 
     samples: int
     sample_ns: float
     give_up_ns: float | None
     calls: int = 0
+    quiet: bool = True
 
 
 class Samples(NamedTuple):
@@ -128,7 +129,7 @@ def sample(run: Run, meter: Meter, plan: Plan) -> Samples:
     rejected: list[float] = []
     noisy = 0
     while len(kept) < plan.samples:
-        elapsed, calls, was_noisy, all_ns = _one(run, meter, calls, plan.sample_ns, rejected)
+        elapsed, calls, was_noisy, all_ns = _one(run, meter, plan._replace(calls=calls), rejected)
         spent += all_ns
         noisy += was_noisy
         kept.append(elapsed / calls)
@@ -137,12 +138,12 @@ def sample(run: Run, meter: Meter, plan: Plan) -> Samples:
     return Samples(tuple(kept), tuple(rejected), noisy, calls, spent)
 
 
-def _one(run: Run, meter: Meter, calls: int, sample_ns: float, rejected: list[float]) -> tuple[int, int, bool, int]:
-    """One sample under the rules: (its duration, calls in it, whether it is noisy all the same, all time spent).
+def _one(run: Run, meter: Meter, plan: Plan, rejected: list[float]) -> tuple[int, int, bool, int]:
+    """One sample of `plan.calls` calls: (its duration, calls in it, whether it is noisy all the same, all time spent).
 
     A sample that turns out too short (the number of calls was guessed in a slow moment) is made longer and run again.
     """
-    spent, attempts = 0, 0
+    spent, attempts, calls, sample_ns = 0, 0, plan.calls, plan.sample_ns
     while True:
         before = meter.read()
         elapsed = run(calls)
@@ -151,7 +152,7 @@ def _one(run: Run, meter: Meter, calls: int, sample_ns: float, rejected: list[fl
             calls = _more(calls, elapsed, sample_ns)
             continue
         noisy = is_noisy(before, meter.read(), elapsed)
-        if not noisy or attempts == RETRIES:
+        if not noisy or not plan.quiet or attempts == RETRIES:
             return elapsed, calls, noisy, spent
         rejected.append(elapsed / calls)
         attempts += 1

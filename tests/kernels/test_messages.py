@@ -20,6 +20,7 @@ TRIAL = Trial(
     samples=9,
     sample_s=0.001,
     give_up_ns=None,
+    quiet=True,
     sets=1,
     own_pages=False,
     scratch_bytes=None,

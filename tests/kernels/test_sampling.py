@@ -127,3 +127,9 @@ def test_without_schedstat_switches_serve(monkeypatch, tmp_path):
     assert meter.kind == "switches"
     assert meter.read().waited == {}
     meter.close()
+
+
+def test_with_interference_wanted_every_sample_is_kept_as_it_is():
+    fake = Fake(1000, waits=[0, 9e6, 0, 9e6])
+    found = sample(fake.run, fake, Plan(4, 1e6, None, 0, quiet=False))
+    assert (len(found.samples_ns), found.rejected_ns, found.kept_noisy) == (4, (), 2)
