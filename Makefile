@@ -1,29 +1,38 @@
 # make demo    set up, probe this machine, tune decode, recommend for n = 4096, look the answer up from Python
 # make test    set up, run the tests
 # make lint    ruff and mypy          make bench   every benchmark          make soak   the long faults tests
+# make clean   remove what these made
 PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
-DEMO   := ADVISOR_HOME=$(CURDIR)/.demo
+DEMO   := ADVISOR_HOME=.demo ADVISOR_CACHE=.demo/cache
+PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-input
 
 .PHONY: demo test lint bench soak clean
 
+# A half-made environment is removed again: the next make would take it for a whole one.
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed; set PYTHON=..." >&2; exit 1; }
-	@$(PYTHON) -m venv $(VENV) || { echo "this Python cannot make virtual environments; on Debian: apt-get install python3-venv" >&2; exit 1; }
+	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); echo "this Python cannot make virtual environments; on Debian: apt-get install python3-venv" >&2; exit 1; }
 
 $(VENV)/.ready-run: pyproject.toml | $(BIN)/python
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
+	@echo "setting up $(VENV), once: packages are downloaded" >&2
+	@$(PIP) --editable .
 	@touch $@
 
 $(VENV)/.ready-dev: pyproject.toml | $(BIN)/python
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@echo "setting up $(VENV) for development, once: packages are downloaded" >&2
+	@$(PIP) --editable '.[dev]'
 	@touch $@ $(VENV)/.ready-run
 
 demo: $(VENV)/.ready-run
+	@echo "== advisor probe: what this machine is"
 	@$(DEMO) $(BIN)/advisor probe
+	@echo; echo "== advisor tune --kernel decode --n 1024,4096,16384 --quick: measure, about 20 s"
 	@$(DEMO) $(BIN)/advisor tune --kernel decode --n 1024,4096,16384 --quick
+	@echo; echo "== advisor recommend --n 4096: what to run with"
 	@$(DEMO) $(BIN)/advisor recommend --kernel decode --n 4096
+	@echo; echo "== docs/examples/server.py: the same answer inside a Python program"
 	@$(DEMO) $(BIN)/python docs/examples/server.py
 
 test: $(VENV)/.ready-dev
