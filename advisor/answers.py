@@ -74,7 +74,7 @@ class Answer(_Fields):
         gain: time of the default choice over expected_ns, measured at the same n.
         regret_bound: worst time over the best known time, at n that were held out of the tuning.
         in_tuned_region: whether n lies between the smallest and the largest tuned n.
-        fragility: slowdown beside a busy neighbour; None until measured.
+        fragility: mean time beside one busy neighbour over expected_ns; None where it was not measured.
         table_id, hardware_id: where it came from.
         points: (n, p25 in ns) of this choice, for `estimate`.
         refusal: why it must not be applied here; empty when it may.

@@ -189,13 +189,14 @@ def _piece(base: Answer, section: Json, row: Json, span: tuple[int, int], others
 
 
 def _with_figures(base: Answer, section: Json, point: Json) -> Answer:
-    summary = point["summary"]
+    summary, stolen = point["summary"], point.get("stolen")
     default = _point(section["default_points"], point["n"])
     return base._replace(
         expected_ns=float(summary["p25_ns"]),
         ci95_ns=(float(summary["ci95_ns"][0]), float(summary["ci95_ns"][1])),
         spread=summary["p99_ns"] / summary["p25_ns"],
         gain=default["summary"]["p25_ns"] / summary["p25_ns"] if default else None,
+        fragility=stolen["mean_ns"] / summary["p25_ns"] if stolen else None,
     )
 
 

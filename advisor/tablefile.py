@@ -192,8 +192,7 @@ def _check_points(points: list[Json]) -> None:
     raced = {type(point["raced"]) for point in points}
     _need(raced <= {bool}, "point.raced", "true or false", points)
     times: list[float] = []
-    for point in points:
-        summary = point["summary"]
+    for summary in [point["summary"] for point in points] + [p["stolen"] for p in points if p.get("stolen")]:
         low, high = summary["ci95_ns"]
         times += (summary["p25_ns"], summary["median_ns"], summary["mean_ns"], summary["p99_ns"], low, high)
     good = set(map(type, times)) <= {int, float} and (not times or (min(times) > 0 and max(times) < float("inf")))

@@ -126,7 +126,7 @@ def text(answer: Answer, n: int) -> str:
     shape = " ".join(f"{name}={value}" for name, value in answer.shape_pairs)
     head = " ".join(filter(None, [answer.kernel, f"n={n}", answer.dtype, shape, answer.regime]))
     rows = [("run", _build_words(answer)), ("threads", _team_words(answer)), ("process", _process_words(answer))]
-    rows += [("time", _time_words(answer, n)), ("sure", _sure_words(answer)), ("why", answer.why)]
+    rows += [("time", _time_words(answer, n)), *_fragile(answer), ("sure", _sure_words(answer)), ("why", answer.why)]
     rows += [("warning", warning) for warning in answer.warnings]
     return "\n".join([head, *(f"  {name:<9}{words}" for name, words in rows)])
 
@@ -160,6 +160,19 @@ def _time_words(answer: Answer, n: int) -> str:
     if answer.ci95_ns is not None:
         words += f" (95 % interval {duration(answer.ci95_ns[0])} to {duration(answer.ci95_ns[1])})"
     return words if answer.gain is None else f"{words}, {answer.gain:.2f}x the speed of the default choice"
+
+
+FRAGILE = 3.0
+"""From this slowdown on a choice is called fragile: a fair share of the stolen core costs at most twice the time."""
+
+
+def _fragile(answer: Answer) -> list[tuple[str, str]]:
+    """A line on the stolen core, where that was measured."""
+    if answer.fragility is None or answer.expected_ns is None:
+        return []
+    mean = duration(answer.fragility * answer.expected_ns)
+    warning = "FRAGILE: " if answer.fragility >= FRAGILE else ""
+    return [("shared", f"{warning}beside one busy core a call takes {mean} on average ({answer.fragility:.3g}x)")]
 
 
 def _sure_words(answer: Answer) -> str:

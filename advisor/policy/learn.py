@@ -54,15 +54,22 @@ class Evidence(NamedTuple):
     """All that is known of one dtype, shape and regime.
 
     finals: n -> the last final race there; races: every race whose n may be learned from, latest last; looks: n ->
-    choice -> the latest ok first look.
+    choice -> the latest ok first look; stolen: n -> choice -> figures beside one busy neighbour.
     """
 
     finals: dict[int, Verdict]
     races: tuple[Verdict, ...]
     looks: dict[int, dict[Choice, Measurement]]
+    stolen: dict[int, dict[Choice, Summary]]
 
 
-def learn(machine: Machine, verdicts: Sequence[Verdict], trials: Sequence[Measurement], made: Made) -> Table:
+def learn(
+    machine: Machine,
+    verdicts: Sequence[Verdict],
+    trials: Sequence[Measurement],
+    made: Made,
+    stolen: Sequence[Measurement] = (),
+) -> Table:
     """A table of one kernel on one machine.
 
     Args:
@@ -70,6 +77,7 @@ def learn(machine: Machine, verdicts: Sequence[Verdict], trials: Sequence[Measur
         verdicts: races, in the order they ended; those with purpose heldout are not learned from.
         trials: first looks, in the order they were taken; failed ones are passed over.
         made: when and how.
+        stolen: measurements beside one busy neighbour.
 
     Returns:
         The table, with a section for every shape that has at least one final race and every process part seen there,
@@ -87,7 +95,7 @@ def learn(machine: Machine, verdicts: Sequence[Verdict], trials: Sequence[Measur
         )
     sections: list[Section] = []
     for group in sorted({_group(v.problem) for v in verdicts if v.purpose == "final"}):
-        evidence = _evidence(group, verdicts, trials)
+        evidence = _evidence(group, verdicts, trials, stolen)
         found = [_section(group, process, evidence, made) for process in _processes(evidence)]
         sections += [section for section in found if section.rows]
     ids = machine.hardware_id, machine.limits_id
@@ -103,7 +111,9 @@ def _group(problem: Problem) -> Group:
     return problem.dtype, problem.shape, problem.regime
 
 
-def _evidence(group: Group, verdicts: Sequence[Verdict], trials: Sequence[Measurement]) -> Evidence:
+def _evidence(
+    group: Group, verdicts: Sequence[Verdict], trials: Sequence[Measurement], stolen: Sequence[Measurement]
+) -> Evidence:
     own = [v for v in verdicts if _group(v.problem) == group]
     finals = {v.problem.n: v for v in own if v.purpose == "final"}
     hidden = {v.problem.n for v in own if v.purpose == "heldout"} - set(finals)
@@ -114,7 +124,11 @@ def _evidence(group: Group, verdicts: Sequence[Verdict], trials: Sequence[Measur
         n = trial.problem.n
         if _group(trial.problem) == group and trial.status == "ok" and trial.samples_ns and n not in unraced:
             looks.setdefault(n, {})[trial.choice] = trial
-    return Evidence(finals, races, looks)
+    beside: dict[int, dict[Choice, Summary]] = {}
+    for trial in stolen:
+        if _group(trial.problem) == group and trial.status == "ok" and trial.samples_ns:
+            beside.setdefault(trial.problem.n, {})[trial.choice] = summary(trial.samples_ns, SEED)
+    return Evidence(finals, races, looks, beside)
 
 
 def _processes(evidence: Evidence) -> list[Process]:
@@ -186,8 +200,9 @@ def _points(process: Process, evidence: Evidence) -> dict[Choice, dict[int, Poin
     for race in sorted(evidence.races, key=lambda v: v.purpose == "final"):
         for standing in race.standings:
             if standing.summary and counts_for(standing.choice, process):
-                point = Point(race.problem.n, standing.summary, True)
-                found.setdefault(_under(standing.choice, process), {})[race.problem.n] = point
+                n = race.problem.n
+                point = Point(n, standing.summary, True, evidence.stolen.get(n, {}).get(standing.choice))
+                found.setdefault(_under(standing.choice, process), {})[n] = point
     return found
 
 
