@@ -7,10 +7,11 @@ import random
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from fake import FakeExecutor, Noise, recorded_noise, synthetic_noise
+
 from advisor.kernels.executor import Ask, Executor
 from advisor.records import Build, Choice, Measurement, Problem, Process, Team
 from advisor.search.race import Heat, RaceOptions, race
-from fake import FakeExecutor, Noise, recorded_noise, synthetic_noise
 
 PROBLEM = Problem("decode", "float32", (("batch", 2), ("head_dim", 64)), 1024)
 
@@ -64,7 +65,9 @@ class Planted:
         self.executor.close()
 
 
-def one_race(executor: Executor, choices: Sequence[Choice], seed: int, problem: Problem = PROBLEM) -> tuple[set[Choice], int]:
+def one_race(
+    executor: Executor, choices: Sequence[Choice], seed: int, problem: Problem = PROBLEM
+) -> tuple[set[Choice], int]:
     """The choices called slower, and the rounds it took."""
     verdict = race(executor, Heat(problem, tuple(choices), choices[0]), RaceOptions(seed=seed))
     if verdict is None:

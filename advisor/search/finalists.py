@@ -1,33 +1,46 @@
-"""Finalists: who races, given first looks."""
+"""Finalists: who races, given first looks and what the surrogate makes of them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from advisor.records import Choice, Measurement, Process
 from advisor.search.look import ranked
 
-BEST = 4
-"""The best first looks that race. Source: among the top five, re-measuring recovered what noise had cost."""
+BEST, BELIEVED = 4, 4
+"""The best first looks that race, and those of the choices looked at that the surrogate believes fastest.
+
+A first look of five samples may be a fifth off; the surrogate averages over a choice's neighbours. In replays with
+recorded noise the best choice had been looked at and then not raced in one search of three without the second group.
+"""
 
 LEAST = 3
 """Finalists that race however little time there is."""
 
 
-def finalists(measured: Sequence[Measurement], default: Choice, most: float) -> tuple[Choice, ...]:
-    """The best-looking choices, the DEFAULT, and the best of each process part.
+def finalists(
+    measured: Sequence[Measurement], default: Choice, belief: Callable[[Choice], float], most: float
+) -> tuple[Choice, ...]:
+    """The best-looking choices, the DEFAULT, the best of each process part, and those believed best.
 
     Args:
         measured: first looks.
         default: always among them unless it failed.
-        most: how many the time allows; the best-looking and the DEFAULT come first.
+        belief: expected log time of a choice.
+        most: how many the time allows; the best-looking, the DEFAULT and the one believed best come first.
 
     Returns:
         Distinct choices that succeeded; empty when none did.
     """
     order = [measurement.choice for measurement in ranked(measured)]
+    believed = sorted(order, key=belief)[:BELIEVED]
     best_of: dict[Process | None, Choice] = {}
     for choice in order:
         best_of.setdefault(choice.process, choice)
-    wanted = [*order[:2], *([default] if default in order else []), *best_of.values(), *order[2:BEST]]
-    return tuple(dict.fromkeys(wanted))[: int(min(len(wanted), max(LEAST, most)))]
+    first = [*order[:1], *([default] if default in order else []), *believed[:1]]
+    wanted = dict.fromkeys([*first, *best_of.values(), *_alternate(order[:BEST], believed)])
+    return tuple(wanted)[: int(min(len(wanted), max(LEAST, most)))]
+
+
+def _alternate(looks: Sequence[Choice], believed: Sequence[Choice]) -> list[Choice]:
+    return [choice for pair in zip(looks, believed, strict=False) for choice in pair]

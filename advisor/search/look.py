@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from optuna.study import Study
     from optuna.trial import Trial
 
-PATIENCE = 3 * BATCH
-"""Trials without an improvement of 1 % after which a search ends."""
+PATIENCE, PATIENCE_GROWTH = 3 * BATCH, 0.6
+"""Trials without an improvement of 1 % after which a search ends: 24, or 0.6 x the root of the space's size."""
 
 WORTH = math.log(1.01)
 """Improvement that counts, and promise under which a search ends: 1 %."""
@@ -127,7 +127,14 @@ def _why_stop(run: Run, study: Study, sampler: ListSampler, place: Place) -> str
         return ""
     if sampler.promise(study) < WORTH:
         return "no choice left promises 1 % more"
-    return "no improvement for long" if _stale(study, run.request.options.quick) else ""
+    patient = _patience(run, place)
+    modelled = done - sampler.batch_start(len(place.seeds) + sampler.start_points)
+    return "no improvement for long" if modelled >= patient and _stale(study, patient) else ""
+
+
+def _patience(run: Run, place: Place) -> int:
+    trials = max(PATIENCE, round(PATIENCE_GROWTH * math.sqrt(len(place.choices))))
+    return trials // 2 if run.request.options.quick else trials
 
 
 def _done(study: Study) -> int:
@@ -135,10 +142,9 @@ def _done(study: Study) -> int:
     return sum(trial.state.is_finished() for trial in study.get_trials(deepcopy=False))
 
 
-def _stale(study: Study, quick: bool) -> bool:
+def _stale(study: Study, patience: int) -> bool:
     """Whether the last trials improved on those before them by less than 1 %."""
     values = [t.value if t.value is not None else math.inf for t in study.get_trials(deepcopy=False)]
-    patience = PATIENCE // 2 if quick else PATIENCE
     if len(values) <= patience:
         return False
     before, after = min(values[:-patience]), min(values[-patience:])

@@ -36,6 +36,13 @@ class Neighbour(NamedTuple):
     belief: Array
 
 
+class Entry(NamedTuple):
+    """A final's purpose, and who races beside the finalists."""
+
+    purpose: str = "final"
+    extra: tuple[Choice, ...] = ()
+
+
 def tune(
     request: Request,
     executor: Executor,
@@ -97,10 +104,10 @@ def _one(run: Run, problem: Problem, before: Neighbour | None, share: Slice) -> 
     found = search(run, place, share.search_until)
     looked, looked_s = len(run.looks.get(problem, {})), run.clock() - begun
     exhaustive = run.request.options.exhaustive
-    verdict, _ = _final(run, place, share.race_until, (), "searched" if exhaustive else "final")
+    verdict, _ = _final(run, place, share.race_until, found.belief, Entry("searched" if exhaustive else "final"))
     run.reports[-1] = report._replace(looked=looked, stopped=found.stopped, search_s=run.clock() - begun)
     if exhaustive and verdict is not None:
-        verdict = _exhaust(run, place, verdict, looked_s)
+        verdict = _exhaust(run, place, verdict, (found.belief, looked_s))
     if verdict is None:
         run.notes.append(f"n = {problem.n}: no choice gave a time")
     run.verdicts += [verdict] if verdict else []
@@ -132,28 +139,32 @@ def _prior(choices: tuple[Choice, ...], before: Neighbour | None) -> Array | Non
 
 
 def _final(
-    run: Run, place: Place, until: float, extra: tuple[Choice, ...], purpose: str
+    run: Run, place: Place, until: float, belief: Array, entry: Entry
 ) -> tuple[Verdict | None, dict[Choice, list[float]]]:
-    """The race of the finalists, and of `extra` choices."""
-    looks = run.looks.get(place.problem, {})
-    good = finalists(list(looks.values()), place.default, math.inf)
+    """The race of the finalists, and of whoever else is entered."""
+    looks, samples = run.looks.get(place.problem, {}), most_samples(place.problem, len(place.choices), run.look_samples)
+    expected = dict(zip(place.choices, belief, strict=True))
     left_s = min(until, run.deadline) - run.clock()
-    samples = most_samples(place.problem, len(place.choices), run.look_samples)
-    most = affordable([looks[choice] for choice in good], left_s, LEAST_ROUNDS)
-    most = min(most, samples // LEAST_ROUNDS)
-    racing = tuple(dict.fromkeys((*finalists(list(looks.values()), place.default, most), *extra)))
+    most = min(affordable(list(looks.values()), left_s, LEAST_ROUNDS), samples // LEAST_ROUNDS)
+    best = finalists(list(looks.values()), place.default, lambda choice: float(expected[choice]), most)
+    racing = tuple(dict.fromkeys((*best, *entry.extra)))
     if not racing:
         return None, {}
     failed = (place.default,) if place.default in looks and place.default not in racing else ()
-    return run.race(Heat(place.problem, racing, place.default, purpose, failed), Limits(until, samples=samples))
+    heat = Heat(place.problem, racing, place.default, entry.purpose, failed)
+    return run.race(heat, Limits(until, samples=samples))
 
 
-def _exhaust(run: Run, place: Place, searched: Verdict, looked_s: float) -> Verdict:
+def _exhaust(run: Run, place: Place, searched: Verdict, found: tuple[Array, float]) -> Verdict:
     """Measure the rest of the space, then race the searched choice and the best of all with fresh samples.
+
+    Args:
+        found: what the search believes, and the seconds its first looks took.
 
     Returns:
         The verdict over all, the search's own when there was no time for it.
     """
+    belief, looked_s = found
     begun = run.clock()
     rest = measure_rest(run, place)
     if run.out_of_time():
@@ -161,11 +172,11 @@ def _exhaust(run: Run, place: Place, searched: Verdict, looked_s: float) -> Verd
         run.reports[-1] = run.reports[-1]._replace(exhaustive_looked=rest.looked)
         return searched._replace(purpose="final")
     everybody = (searched.winner, *rivals(run, place))
-    verdict, samples = _final(run, place, run.deadline, everybody, "final")
+    verdict, samples = _final(run, place, run.deadline, belief, Entry(extra=everybody))
     seconds = looked_s + run.clock() - begun
     run.reports[-1] = run.reports[-1]._replace(exhaustive_looked=rest.looked, exhaustive_s=seconds)
     if verdict is None:
         return searched._replace(purpose="final")
-    found = regret(verdict, searched.winner, samples, run.request.options.seed)
-    run.regrets += [found] if found else []
+    loss = regret(verdict, searched.winner, samples, run.request.options.seed)
+    run.regrets += [loss] if loss else []
     return verdict

@@ -1,11 +1,10 @@
 from collections import Counter
 
 import pytest
-
-from advisor.records import Team
-from advisor.search.race import LEAST_ROUNDS, LOOKS, Heat, RaceOptions, race
 from fake import FakeClock, FakeExecutor, quiet, synthetic_noise
 from judging import PROBLEM, contender, judge_fake, noises, wilson
+
+from advisor.search.race import LEAST_ROUNDS, LOOKS, Heat, RaceOptions, race
 
 RACES = 200
 A, B, C = (contender(k) for k in range(3))
@@ -141,16 +140,14 @@ def test_the_samples_allowed_bound_the_race():
 @pytest.mark.parametrize("name", list(noises(1)))
 def test_equals_are_called_different_in_one_race_of_ten_at_most(name):
     tally = judge_fake(noises(RACES)[name], 0.0)
-    print(f"{name}: {tally.called} of {RACES} A/A races called, Wilson 95 % {wilson(tally.called, RACES)}")
-    assert tally.called <= RACES // 10
+    assert tally.called <= RACES // 10, f"{tally.called} of {RACES}, Wilson 95 % {wilson(tally.called, RACES)}"
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in noises(1) if name.startswith("recorded")])
 def test_five_percent_is_found_in_nine_of_ten_races_and_hardly_ever_the_wrong_way(name):
     tally = judge_fake(noises(RACES)[name], 0.05)
-    print(f"{name}: 5 % found in {tally.right} of {RACES}, Wilson 95 % {wilson(tally.right, RACES)}; {tally.wrong} wrong")
-    assert tally.right >= 0.9 * RACES
+    assert tally.right >= 0.9 * RACES, f"{tally.right} of {RACES}, Wilson 95 % {wilson(tally.right, RACES)}"
     assert tally.wrong <= RACES // 100
 
 

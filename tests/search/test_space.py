@@ -1,4 +1,5 @@
 import pytest
+from fake import FakeSpec, fake_machine, fake_variant, fake_variants
 
 from advisor.errors import BadInput, UnknownName
 from advisor.records import Process, Team
@@ -15,7 +16,6 @@ from advisor.search.space import (
     thread_labels,
 )
 from advisor.topology.placement import UNPINNED, evaluate
-from fake import FakeSpec, fake_machine, fake_variant, fake_variants
 
 GCC = Toolchain("gcc-12", "libgomp")
 CLANG = Toolchain("clang-14", "libomp")
