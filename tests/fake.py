@@ -128,7 +128,7 @@ class FakeExecutor:
             seconds=seconds,
             kernel_s=kernel_s,
             compile_s=compile_s,
-            conditions=pairs({"rejected": 0}),
+            conditions=pairs({"rejected": 0, "kept_noisy": 0}),
         )
 
     def _samples(self, true_ns: float, ask: Ask) -> Iterator[float]:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from advisor.records import Choice, Verdict
 from advisor.search.known import REST
-from advisor.search.look import Place, best_ns, group_key, ranked
+from advisor.search.look import Place, group_key, ranked
 from advisor.search.request import Regret
 from advisor.search.run import Run
 from advisor.search.samples import log_ratio, smooth_p25
@@ -50,7 +50,7 @@ def _look_at(run: Run, place: Place, chunk: list[Choice]) -> None:
     for choice in chunk:
         if run.out_of_time():
             return
-        run.look(place.problem, choice, best_ns(run, place.problem), REST)
+        run.look(place.problem, choice, REST)
         run.progress.advance(f"n={place.problem.n}")
 
 

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from advisor.records import Choice, Measurement, Problem
 from advisor.search.plan import most_trials
-from advisor.search.run import Run
+from advisor.search.run import Run, value_of
 from advisor.search.sampler import BATCH, ListSampler
-from advisor.search.samples import p25
 from advisor.search.surrogate import Array
 
 if TYPE_CHECKING:
@@ -61,17 +60,6 @@ def quiet_optuna() -> Iterator[None]:
         yield
     finally:
         optuna.logging.set_verbosity(before)
-
-
-def value_of(measurement: Measurement) -> float | None:
-    """The figure of a first look in ns, None when it failed."""
-    return p25(measurement.samples_ns) if measurement.status == "ok" and measurement.samples_ns else None
-
-
-def best_ns(run: Run, problem: Problem) -> float | None:
-    """The best first look at a problem so far."""
-    values = [value_of(m) for m in run.looks.get(problem, {}).values()]
-    return min((value for value in values if value is not None), default=None)
 
 
 def search(run: Run, place: Place, until: float) -> Found:
@@ -162,7 +150,7 @@ def _batch(run: Run, study: Study, sampler: ListSampler, place: Place, until: fl
     for trial, choice in sorted(asked, key=lambda pair: group_key(pair[1])):
         if run.out_of_time(until):
             return "the time is used"
-        _tell(study, trial, run.look(place.problem, choice, best_ns(run, place.problem)))
+        _tell(study, trial, run.look(place.problem, choice))
         run.progress.advance(f"n={place.problem.n}: {_done(study)} looks")
     run.log.sync()
     return ""

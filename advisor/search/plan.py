@@ -21,13 +21,14 @@ RACE_SHARE = 0.4
 LOOK_FIXED_S, LOOK_CALLS, BYTES_A_SECOND = 0.3, 7, 1e10
 """A first look's time, to share a budget only: building and verifying; 5 samples and 2 warm-ups at 10 GB/s."""
 
-LARGE_N, SMALL_SHARE, LARGE_SHARE, LEAST_TRIALS = 16384, 1 / 6, 1 / 16, 12
-"""Trials: at most a sixth of the space, a sixteenth from n = 16384 where each costs more, but always a dozen."""
+LARGE_N, SMALL_SHARE, LARGE_SHARE, LEAST_TRIALS = 16384, 1 / 8, 1 / 16, 12
+"""Trials: at most an eighth of the space, a sixteenth from n = 16384 where each costs more, but always a dozen."""
 
-SMALL_RACE, LARGE_RACE, LEAST_RACED = 1 / 10, 1 / 30, 3
-"""Samples of a race: this share of those that looking at the whole space would take, but always three choices'.
+SMALL_RACE, LARGE_RACE, LEAST_RACED = 1 / 12, 1 / 30, 4
+"""Time of a race: this share of what looking at the whole space would take, but always enough for four choices.
 
-With the shares of trials this keeps a search under a fifth and a tenth of the time of an exhaustive one.
+With the shares of trials this keeps a search near a fifth and a tenth of the time of an exhaustive one, except in
+spaces under some 300 choices, where the dozen trials and the four racers are most of it.
 """
 
 
@@ -66,17 +67,33 @@ def most_trials(problem: Problem, space_size: int, quick: bool) -> int:
     return min(space_size, cap)
 
 
-def most_samples(problem: Problem, space_size: int, look_samples: int) -> int:
-    """How many samples a race may take over all its choices."""
-    share = LARGE_RACE if problem.n >= LARGE_N else SMALL_RACE
-    return max(LEAST_RACED * LEAST_ROUNDS, math.ceil(space_size * look_samples * share))
+class Costs(NamedTuple):
+    """Seconds of a first look and of one sample in a race, both without building."""
+
+    look_s: float
+    sample_s: float
 
 
-def affordable(measured: Sequence[Measurement], seconds: float, rounds: int) -> float:
-    """How many choices can be raced for so many rounds in the time, judged by what first looks cost a sample."""
+def costs(measured: Sequence[Measurement]) -> Costs | None:
+    """What first looks cost, and what a sample in a race will, judged by them. None when none succeeded."""
     good = [m for m in measured if m.samples_ns]
-    if not good or math.isinf(seconds):
-        return math.inf
+    if not good:
+        return None
     around_s = min(m.seconds - m.compile_s - m.kernel_s for m in good)  # the least: others also verified
     inside_s = statistics.median(m.kernel_s / len(m.samples_ns) for m in good)
-    return seconds / max(1e-9, (around_s + inside_s) * rounds)
+    look_s = statistics.fmean(m.seconds - m.compile_s for m in good)
+    return Costs(look_s, max(1e-9, around_s + inside_s))
+
+
+def most_samples(problem: Problem, space_size: int, found: Costs | None) -> int:
+    """How many samples a race may take over all its choices."""
+    share = LARGE_RACE if problem.n >= LARGE_N else SMALL_RACE
+    worth = space_size * share * found.look_s / found.sample_s if found else 0.0
+    return max(LEAST_RACED * LEAST_ROUNDS, math.ceil(worth))
+
+
+def affordable(found: Costs | None, seconds: float) -> float:
+    """How many choices can be raced for the least number of rounds in the time."""
+    if found is None or math.isinf(seconds):
+        return math.inf
+    return seconds / (found.sample_s * LEAST_ROUNDS)

@@ -15,6 +15,7 @@ from advisor.search.known import NOTHING, Known, known
 from advisor.search.log import SCHEMA, Log
 from advisor.search.race import Heat, RaceOptions, RaceSample, race
 from advisor.search.request import PROTOCOL, Outcome, Progress, Regret, Report, Request, space_hash
+from advisor.search.samples import p25
 
 LOOK_SAMPLES, QUICK_SAMPLES = 5, 3
 """Samples of a first look."""
@@ -47,6 +48,7 @@ class Run:
         self.deadline = math.inf if request.options.budget_s is None else self.begun + request.options.budget_s
         self.known: Known = known(log.path, request) if request.options.resume else NOTHING
         self.looks: dict[Problem, dict[Choice, Measurement]] = {}
+        self.best_ns: dict[Problem, float] = {}
         self.verdicts: list[Verdict] = []
         self.regrets: list[Regret] = []
         self.reports: list[Report] = []
@@ -89,19 +91,22 @@ class Run:
     def remember(self, measurement: Measurement) -> None:
         """Take a measurement of an earlier session as this run's."""
         self.looks.setdefault(measurement.problem, {})[measurement.choice] = measurement
+        value = value_of(measurement)
+        if value is not None:
+            self.best_ns[measurement.problem] = min(value, self.best_ns.get(measurement.problem, math.inf))
 
-    def look(self, problem: Problem, choice: Choice, best_ns: float | None, phase: str = "search") -> Measurement:
+    def look(self, problem: Problem, choice: Choice, phase: str = "search") -> Measurement:
         """Take a first look at a choice, or the one that was taken before.
 
         Args:
-            problem, choice: what to measure.
-            best_ns: best 25th percentile so far; far slower choices are given up after one sample.
+            problem, choice: what to measure; far slower than the best so far is given up after one sample.
             phase: written to the log.
         """
         before = self.looks.get(problem, {}).get(choice)
         if before is not None:
             return before
         options = self.request.options
+        best_ns = self.best_ns.get(problem)
         give_up = None if best_ns is None else GIVE_UP * best_ns
         ask = Ask(self.look_samples, limit_s=options.trial_limit_s, give_up_ns=give_up)
         measurement = finite(self.executor.measure(problem, choice, ask))
@@ -172,7 +177,7 @@ class Run:
             choice_id=digest(sample.choice),
             status=measurement.status,
             sample_ns=measurement.samples_ns[0] if measurement.samples_ns else None,
-            rejected=bool(dict(measurement.conditions).get("rejected")),
+            rejected=bool(dict(measurement.conditions).get("kept_noisy")),
         )
 
     # --- the answer ---
@@ -197,6 +202,11 @@ class Run:
     def _seconds(self, total: float) -> Pairs:
         overhead = max(0.0, total - self.kernel_s - self.compile_s)
         return pairs({"total": total, "in_kernel": self.kernel_s, "compile": self.compile_s, "overhead": overhead})
+
+
+def value_of(measurement: Measurement) -> float | None:
+    """The figure of a first look in ns, None when it failed."""
+    return p25(measurement.samples_ns) if measurement.status == "ok" and measurement.samples_ns else None
 
 
 def finite(measurement: Measurement) -> Measurement:

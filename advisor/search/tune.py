@@ -17,7 +17,7 @@ from advisor.search.exhaustive import measure_rest, regret, rivals
 from advisor.search.finalists import finalists
 from advisor.search.log import Log
 from advisor.search.look import Place, search
-from advisor.search.plan import Slice, affordable, most_samples, most_trials, time_slice
+from advisor.search.plan import Slice, affordable, costs, most_samples, most_trials, time_slice
 from advisor.search.race import LEAST_ROUNDS, Heat
 from advisor.search.request import Outcome, Progress, Report, Request, Silent, check
 from advisor.search.run import Clock, Limits, Run
@@ -142,10 +142,12 @@ def _final(
     run: Run, place: Place, until: float, belief: Array, entry: Entry
 ) -> tuple[Verdict | None, dict[Choice, list[float]]]:
     """The race of the finalists, and of whoever else is entered."""
-    looks, samples = run.looks.get(place.problem, {}), most_samples(place.problem, len(place.choices), run.look_samples)
+    looks = run.looks.get(place.problem, {})
+    cost = costs(list(looks.values()))
+    samples = most_samples(place.problem, len(place.choices), cost)
     expected = dict(zip(place.choices, belief, strict=True))
     left_s = min(until, run.deadline) - run.clock()
-    most = min(affordable(list(looks.values()), left_s, LEAST_ROUNDS), samples // LEAST_ROUNDS)
+    most = min(affordable(cost, left_s), samples // LEAST_ROUNDS)
     best = finalists(list(looks.values()), place.default, lambda choice: float(expected[choice]), most)
     racing = tuple(dict.fromkeys((*best, *entry.extra)))
     if not racing:
