@@ -39,6 +39,13 @@ class HoldOut(NamedTuple):
     until: float | None = None
 
 
+class Held(NamedTuple):
+    """One verdict a problem that could be raced in time, and whether Ctrl-C ended it early."""
+
+    verdicts: tuple[Verdict, ...]
+    interrupted: bool
+
+
 def hold_out(
     request: Request,
     executor: Executor,
@@ -46,7 +53,7 @@ def hold_out(
     plan: HoldOut,
     progress: Progress | None = None,
     clock: Clock = time.monotonic,
-) -> list[Verdict]:
+) -> Held:
     """Race the table's picks at n that were not tuned, with fresh samples.
 
     Rivals: the best standings at the neighbouring tuned n, the DEFAULT, and what the traffic is worth. The regret of
@@ -57,24 +64,22 @@ def hold_out(
         executor, log: as for `tune`.
         plan: picks and problems.
         progress, clock: as for `tune`.
-
-    Returns:
-        One verdict a problem that could be raced in time; Ctrl-C returns those done.
     """
     unbounded = request._replace(options=request.options._replace(budget_s=None))
     run = Run(unbounded, executor, log, progress or Silent(), clock)
     until = math.inf if plan.until is None else plan.until
-    run.progress.stage("held-out n", len(plan.problems))
+    interrupted = False
     try:
+        run.progress.stage("held-out n", len(plan.problems))
         for problem in plan.problems:
             if run.out_of_time(until):
                 break
             run.verdicts += _race(run, problem, plan, until)
             run.progress.advance(f"n={problem.n}")
     except KeyboardInterrupt:
-        pass
+        interrupted = True
     log.sync()
-    return run.verdicts
+    return Held(tuple(run.verdicts), interrupted)
 
 
 def _race(run: Run, problem: Problem, plan: HoldOut, until: float) -> list[Verdict]:
