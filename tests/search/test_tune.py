@@ -311,7 +311,7 @@ def test_a_held_out_race_has_the_pick_the_neighbours_winners_and_the_default(tmp
     pick = finals(outcome)[0].winner
     with Log(str(tmp_path / "m.jsonl")) as log:
         plan = HoldOut(lambda _: pick, (problem,), outcome.verdicts)
-        (verdict,) = hold_out(asked, fake, log, plan, clock=fake.clock)
+        ((verdict,), _) = hold_out(asked, fake, log, plan, clock=fake.clock)
     raced = {standing.choice for standing in verdict.standings}
     assert verdict.purpose == "heldout"
     assert {pick, finals(outcome)[1].winner, verdict.default} <= raced
@@ -326,10 +326,10 @@ def test_held_out_races_stop_at_their_time_and_at_ctrl_c(tmp_path):
     with Log(str(tmp_path / "m.jsonl")) as log:
         late = executor(asked)
         plan = HoldOut(lambda _: finals(outcome)[0].winner, problems, outcome.verdicts, until=late.clock.now)
-        assert hold_out(asked, late, log, plan, clock=late.clock) == []
+        assert hold_out(asked, late, log, plan, clock=late.clock) == ((), False)
         stopped = executor(asked, interrupt_at=80)
-        verdicts = hold_out(asked, stopped, log, plan._replace(until=None), clock=stopped.clock)
-        assert 1 <= len(verdicts) < 3
+        verdicts, _ = hold_out(asked, stopped, log, plan._replace(until=None), clock=stopped.clock)
+        assert 1 <= len(verdicts) < 3 and cut
 
 
 # --- plan and seeds ---
