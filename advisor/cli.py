@@ -8,17 +8,16 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 from typing import Annotated, Any
 
 import typer
 
-from advisor import __version__
-from advisor.errors import AdvisorError, BadInput
-
-DONE, FAILED, USAGE, PARTLY = 0, 1, 2, 3
+from advisor import __version__, guard
+from advisor.errors import BadInput, UnknownName
+from advisor.guard import DONE, FAILED, PARTLY, say
 
 app = typer.Typer(
+    cls=guard.Guarded,
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -34,11 +33,6 @@ KernelDir = Annotated[
 DimOption = Annotated[
     int | None, typer.Option(min=1, help="Part of the fixed shape; the kernel's default when left out.")
 ]
-
-
-def _say(text: str) -> None:
-    """One line to standard error."""
-    typer.echo(text, err=True)
 
 
 def _emit(document: Any) -> None:
@@ -75,7 +69,7 @@ def probe(
     else:
         typer.echo(draw.picture(machine))
     if note:
-        _say(note)
+        say(note)
 
 
 @app.command()
@@ -97,7 +91,7 @@ def tune(
     resume: Annotated[bool, typer.Option(help="Go on from the log: what was measured is not measured again.")] = False,
     oversubscribe: Annotated[bool, typer.Option(help="Also try more threads than CPUs in reach.")] = False,
     compilers: Annotated[str, typer.Option(help="Compilers to try, comma separated: first, all, or names.")] = "first",
-    seed: Annotated[int, typer.Option(help="Seed of inputs, search and race order.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of inputs, search and race order.")] = 0,
     kernel_dir: KernelDir = None,
     as_json: Json = False,
 ) -> None:
@@ -107,11 +101,11 @@ def tune(
 
     shape = {"batch": batch, "heads": heads, "kv_heads": kv_heads, "head_dim": head_dim}
     request = pipeline.TuneRequest(
-        kernels=pipeline.kernel_names(kernel),
+        kernels=pipeline.kernel_names(kernel, kernel_dir or ()),
         sizes=sizes(n),
         dtype=dtype,
         shape=tuple((key, value) for key, value in shape.items() if value is not None),
-        budget_s=seconds(budget) if budget else None,
+        budget_s=None if budget is None else seconds(budget),
         exhaustive=exhaustive,
         quick=quick,
         resume=resume,
@@ -120,7 +114,7 @@ def tune(
         seed=seed,
         kernel_dirs=tuple(kernel_dir or ()),
     )
-    with show.progress(_say) as progress:
+    with show.progress(say) as progress:
         results = pipeline.tune(request, progress)
     if as_json:
         documents = [pipeline.result_json(result) for result in results]
@@ -128,10 +122,11 @@ def tune(
     else:
         for result in results:
             typer.echo(show.tuned(result))
+    for result in results:
+        if result.missing:
+            say(f"{'failed' if result.failed else 'partly done'}: {result.missing}")
     if any(result.missing for result in results):
-        for result in results:
-            _say(f"partly done: {result.missing}")
-        raise typer.Exit(PARTLY)
+        raise typer.Exit(FAILED if all(result.failed for result in results) else PARTLY)
 
 
 @app.command()
@@ -154,14 +149,23 @@ def recommend(
     from advisor.arguments import sizes
     from advisor.policy import launch
 
+    if output not in launch.FORMATS:
+        raise UnknownName("no such format", got=output, allowed=", ".join(launch.FORMATS))
     axes = {"batch": batch, "heads": heads, "kv_heads": kv_heads, "head_dim": head_dim, "dtype": dtype}
     wanted = {key: value for key, value in axes.items() if value is not None}
-    policy, answers = pipeline.recommend(pipeline.kernel_names(kernel, tuned=True), sizes(n), wanted, machine)
+    policy, answers = pipeline.recommend(kernel, sizes(n), wanted, machine)
     for note in policy.notes:
-        _say(note)
+        say(note)
     if as_json:
         _emit({"answers": [launch.to_dict(answer, size) for answer, size in answers]})
         return
+    if output != "text" and len(answers) > 1:  # a shell would take them all, and the last would win unseen
+        raise BadInput(
+            f"--format {output} prints one answer",
+            got=f"{len(answers)} answers",
+            allowed="one kernel, one shape and one size",
+            next_step="name them, for example --kernel decode --heads 1 --n 4096",
+        )
     for answer, size in answers:
         typer.echo(launch.render(output, answer, size))
 
@@ -177,8 +181,10 @@ def verify(
     from advisor import pipeline, show
     from advisor.arguments import sizes
 
-    with show.progress(_say) as progress:
-        rows = pipeline.verify(pipeline.kernel_names(kernel), sizes(n) if n else (), tuple(kernel_dir or ()), progress)
+    dirs = tuple(kernel_dir or ())
+    further = () if n is None else sizes(n)
+    with show.progress(say) as progress:
+        rows = pipeline.verify(pipeline.kernel_names(kernel, dirs), further, dirs, progress)
     if as_json:
         _emit({"rows": [pipeline.verified_json(kernel, row) for kernel, row in rows]})
     else:
@@ -204,14 +210,7 @@ def doctor(as_json: Json = False) -> None:
 
 def main() -> None:
     """Entry point of the `advisor` command."""
-    try:
-        app(standalone_mode=True)
-    except AdvisorError as error:
-        _say(f"advisor: {error}")
-        sys.exit(FAILED)
-    except KeyboardInterrupt:
-        _say("advisor: interrupted; what was measured is kept, `advisor tune --resume` goes on")
-        sys.exit(PARTLY)
+    guard.run(app)
 
 
 if __name__ == "__main__":

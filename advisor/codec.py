@@ -170,7 +170,7 @@ def loads(text: str, source: str = "document") -> Any:
     """
     try:
         return json.loads(text, parse_constant=_no_constant)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         if isinstance(error, BadInput):
             raise
         raise BadInput(f"{source} must be JSON", got=f"{text[:60]}", next_step=str(error)) from error

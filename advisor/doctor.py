@@ -7,6 +7,7 @@ import shutil
 from typing import NamedTuple
 
 from advisor import paths
+from advisor.errors import AdvisorError
 
 
 class Finding(NamedTuple):
@@ -19,16 +20,26 @@ class Finding(NamedTuple):
 
 
 def examine() -> tuple[Finding, ...]:
-    """Look at everything that advisor uses from outside. Changes nothing but the build cache."""
-    return (_compiler(), _run_delay(), _numa_tools(), _balancing(), _gpu(), _home())
+    """Look at everything that advisor uses from outside. Makes the folders it looks at, and nothing else."""
+    return (_compiler(), _cache(), _run_delay(), _numa_tools(), _balancing(), _gpu(), _home())
 
 
 def _compiler() -> Finding:
     from advisor.kernels.compilers import compilers
 
-    found = ", ".join(f"{tool.name} with {tool.runtime}" for tool in compilers())
+    try:
+        found = ", ".join(f"{tool.name} with {tool.runtime}" for tool in compilers())
+    except (AdvisorError, OSError) as error:
+        return Finding("C compiler with OpenMP", "cannot be tried", str(error), needed=True)
     remedy = "" if found else "install a C compiler with OpenMP; Debian: apt-get install gcc, or clang libomp-dev"
     return Finding("C compiler with OpenMP", found or "none", remedy, needed=True)
+
+
+def _cache() -> Finding:
+    try:
+        return Finding("compiled variants are kept in", paths.private(paths.cache_dir()), "", needed=True)
+    except AdvisorError as error:
+        return Finding("compiled variants are kept in", paths.cache_dir(), str(error), needed=True)
 
 
 def _run_delay() -> Finding:
@@ -64,4 +75,7 @@ def _gpu() -> Finding:
 
 
 def _home() -> Finding:
-    return Finding("results are kept in", paths.state_dir(), paths.home_note())
+    try:
+        return Finding("results are kept in", paths.writable(paths.state_dir()), paths.home_note())
+    except AdvisorError as error:
+        return Finding("results are kept in", paths.state_dir(), str(error), needed=True)

@@ -79,6 +79,26 @@ def shipped_policies() -> str:
     raise Missing("the shipped policies must lie beside or inside the package", next_step="reinstall advisor")
 
 
+def writable(folder: str) -> str:
+    """Create a folder for results, and see that files can be made in it.
+
+    Raises:
+        BadInput: they cannot.
+    """
+    trial = os.path.join(folder, f".writable-{os.getpid()}")
+    try:
+        os.makedirs(folder, exist_ok=True)
+        os.close(os.open(trial, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
+        os.unlink(trial)
+    except OSError as error:
+        raise BadInput(
+            "the folder for results must be writable",
+            got=folder,
+            next_step=f"{error.strerror}; set ADVISOR_HOME to another folder",
+        ) from None
+    return folder
+
+
 def _open_to_others(folder: str) -> bool:
     found = os.lstat(folder)
     return os.path.islink(folder) or found.st_uid != os.getuid() or bool(found.st_mode & 0o022)
@@ -88,9 +108,16 @@ def private(folder: str) -> str:
     """Create a folder for this user alone, or check that an existing one is.
 
     Raises:
-        BadInput: it is a link, belongs to another user, or others may write to it.
+        BadInput: it cannot be made, is a link, belongs to another user, or others may write to it.
     """
-    os.makedirs(folder, mode=0o700, exist_ok=True)
+    try:
+        os.makedirs(folder, mode=0o700, exist_ok=True)
+    except OSError as error:
+        raise BadInput(
+            "the cache folder must be one that can be made",
+            got=folder,
+            next_step=f"{error.strerror}; set ADVISOR_CACHE to another folder",
+        ) from None
     shared = _temporary()  # everybody can make that one, and whoever owns it can swap what lies in it
     suspects = [shared, folder] if os.path.abspath(folder).startswith(shared + os.sep) else [folder]
     if any(_open_to_others(suspect) for suspect in suspects):

@@ -11,6 +11,7 @@ import math
 import os
 import secrets
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -20,13 +21,15 @@ from filelock import FileLock, Timeout
 from advisor import __version__, codec, paths
 from advisor.errors import AdvisorError, BadInput, Busy, UnknownName
 from advisor.kernels import registry
+from advisor.kernels.memory import USABLE, need_bytes, room_bytes
 from advisor.kernels.variant import variants
-from advisor.records import Machine, Pairs, Problem, Section, Table, pairs
+from advisor.records import Machine, Measurement, Pairs, Problem, Section, Table, pairs
 from advisor.search.space import SpaceOptions, space_options
 from advisor.topology import probe as topology
 
 if TYPE_CHECKING:
     from advisor.answers import Answer
+    from advisor.kernels.spec import KernelSpec
     from advisor.kernels.verify import Row
     from advisor.lookup import Policy
     from advisor.search.log import Log
@@ -63,7 +66,10 @@ class TuneRequest(NamedTuple):
 
 
 class TuneResult(NamedTuple):
-    """One kernel's tuning. `table` None and `missing` not empty where no table could be made or not all was done."""
+    """One kernel's tuning. `table` None and `missing` not empty where no table could be made or not all was done.
+
+    `failed`: nothing came of it, and neither more time nor --resume would help.
+    """
 
     kernel: str
     outcome: Outcome
@@ -72,21 +78,23 @@ class TuneResult(NamedTuple):
     log_path: str
     missing: str
     notes: tuple[str, ...]
+    failed: bool = False
 
 
-def kernel_names(text: str, tuned: bool = False) -> tuple[str, ...]:
+def kernel_names(text: str, kernel_dirs: Sequence[str] = (), tabled: Sequence[str] = ()) -> tuple[str, ...]:
     """The kernels that a word list names.
 
     Args:
         text: names separated by commas, or `all`.
-        tuned: for `all`, an empty tuple: whatever has a table.
+        kernel_dirs: folders with further kernels.
+        tabled: kernels that may be named since there is a table of them.
 
     Raises:
         UnknownName: no such kernel.
     """
-    known = registry.kernels()
+    known = tuple(dict.fromkeys([*registry.kernels(kernel_dirs), *tabled]))
     if text == "all":
-        return () if tuned else known
+        return known
     names = tuple(dict.fromkeys(word.strip() for word in text.split(",") if word.strip()))
     for name in names or (text,):
         if name not in known:
@@ -124,16 +132,24 @@ def remember(machine: Machine) -> str:
 
 
 def tune(request: TuneRequest, progress: Progress) -> list[TuneResult]:
-    """Tune every kernel of a request, one after another, each with its share of the budget.
+    """Tune every kernel of a request, one after another, each with its share of the budget; Ctrl-C ends all of it.
 
     Raises:
-        BadInput: a size, shape or compiler makes no sense; no compiler.
+        BadInput: a size, shape or compiler makes no sense; no compiler; no place for the results.
         Busy: another tuner held this machine for over an hour.
     """
     machine = topology.probe()
+    for kernel in request.kernels:  # whatever makes no sense is refused before hours are spent on the others
+        _request(request, kernel, machine, None)
+    paths.writable(folder_of(machine))
     remember(machine)
+    results: list[TuneResult] = []
     with alone(progress):
-        return [_tune_one(request, kernel, machine, progress) for kernel in request.kernels]
+        for kernel in request.kernels:
+            results.append(_tune_one(request, kernel, machine, progress))
+            if results[-1].outcome.interrupted:
+                break
+    return results
 
 
 @contextlib.contextmanager
@@ -143,8 +159,7 @@ def alone(progress: Progress, wait_s: float = TUNER_WAIT_S) -> Iterator[None]:
     Raises:
         Busy: another tuner held it for all of `wait_s`.
     """
-    folder = paths.state_dir()
-    os.makedirs(folder, exist_ok=True)
+    folder = paths.writable(paths.state_dir())
     lock = FileLock(os.path.join(folder, "tuner.lock"))
     try:
         lock.acquire(timeout=0)
@@ -178,12 +193,13 @@ def _tune_one(asked: TuneRequest, kernel: str, machine: Machine, progress: Progr
         table = _learn(machine, outcome, request, asked)
         if table is not None and not outcome.interrupted and not asked.exhaustive:
             until = None if budget_s is None else begun + budget_s
-            table = _hold_out(_Tuning(request, pool, log, progress, outcome, until), table)
+            table, interrupted = _hold_out(_Tuning(request, pool, log, progress, outcome, until), table)
+            outcome = outcome._replace(interrupted=interrupted)
     notes = list(outcome.notes)
     if table is not None:
         table, notes = _save(table_path, table, notes)
-    missing = _missing(outcome, request, table)
-    return TuneResult(kernel, outcome, table, table_path, log_path, missing, tuple(notes))
+    missing, failed = _missing(outcome, request, table)
+    return TuneResult(kernel, outcome, table, table_path, log_path, missing, tuple(notes), failed)
 
 
 def _request(asked: TuneRequest, kernel: str, machine: Machine, budget_s: float | None) -> Request:
@@ -192,6 +208,7 @@ def _request(asked: TuneRequest, kernel: str, machine: Machine, budget_s: float 
     spec = registry.spec(kernel, asked.kernel_dirs)
     shape = dict(asked.shape)
     problems = tuple(spec.problem(n, dtype=asked.dtype, **shape) for n in asked.sizes)
+    check_memory(spec, problems)
     options = Options(
         space=_space(machine, asked),
         budget_s=None if budget_s is None else budget_s * (1 - HELD_OUT_SHARE),
@@ -205,13 +222,32 @@ def _request(asked: TuneRequest, kernel: str, machine: Machine, budget_s: float 
     return Request(machine, spec, found, problems, options, session, machine.environment)
 
 
+def check_memory(spec: KernelSpec, problems: Sequence[Problem]) -> None:
+    """Refuse sizes whose operands cannot be held here, before time is spent on the others.
+
+    Raises:
+        BadInput: with the largest size that fits, roughly.
+    """
+    room = room_bytes()
+    usable = math.inf if room is None else USABLE * room
+    large = [problem for problem in problems if need_bytes(spec, problem) > usable]
+    if large:
+        need = need_bytes(spec, large[0])
+        raise BadInput(
+            "the operands must fit into memory",
+            got=f"n = {large[0].n}, which needs {need / 2**30:.3g} GiB",
+            allowed=f"{usable / 2**30:.3g} GiB, about n = {max(1, int(large[0].n * usable / need))}",
+            next_step="ask for smaller sizes, or a smaller shape",
+        )
+
+
 def _space(machine: Machine, asked: TuneRequest) -> SpaceOptions:
     options = space_options(machine, asked.oversubscribe)
     if asked.compilers == "all":
         return options
     if asked.compilers == "first":
         return options._replace(compilers=options.compilers[:1])
-    wanted = asked.compilers.split(",")
+    wanted = [name.strip() for name in asked.compilers.split(",")]
     known = [tool.name for tool in options.compilers]
     for name in wanted:
         if name not in known:
@@ -263,8 +299,8 @@ def held_out_sizes(tuned: Sequence[int], most: int) -> tuple[int, ...]:
     return tuple(found[::step])
 
 
-def _hold_out(tuning: _Tuning, table: Table) -> Table:
-    """The table with its regret at sizes that were not tuned; unchanged where no time is left."""
+def _hold_out(tuning: _Tuning, table: Table) -> tuple[Table, bool]:
+    """The table with its regret at sizes that were not tuned, unchanged where no time is left; whether Ctrl-C came."""
     from advisor.policy.learn import choose, with_heldout
     from advisor.search.heldout import HoldOut, hold_out
 
@@ -277,7 +313,8 @@ def _hold_out(tuning: _Tuning, table: Table) -> Table:
         return choose(best_section(table, problem.n), problem.n)
 
     plan = HoldOut(pick, tuple(first._replace(n=n) for n in sizes), tuning.outcome.verdicts, tuning.until)
-    return with_heldout(table, hold_out(request, tuning.pool, tuning.log, plan, tuning.progress))
+    held = hold_out(request, tuning.pool, tuning.log, plan, tuning.progress)
+    return with_heldout(table, held.verdicts), held.interrupted
 
 
 def best_section(table: Table, n: int) -> Section:
@@ -299,14 +336,31 @@ def _save(path: str, table: Table, notes: list[str]) -> tuple[Table, list[str]]:
     return saved.table, [*notes, *saved.notes]
 
 
-def _missing(outcome: Outcome, request: Request, table: Table | None) -> str:
+def _missing(outcome: Outcome, request: Request, table: Table | None) -> tuple[str, bool]:
+    """What has no answer and why, and whether nothing at all came of it, for another reason than time."""
     done = {verdict.problem.n for verdict in outcome.verdicts if verdict.purpose == "final"}
-    absent = [str(problem.n) for problem in request.problems if problem.n not in done]
+    absent = [problem.n for problem in request.problems if problem.n not in done]
     if outcome.interrupted:
-        return f"interrupted; no answer yet for n = {', '.join(absent) or 'none'}; go on with --resume"
-    if absent:
-        return f"no answer for n = {', '.join(absent)}; a larger --budget or --resume finishes them"
-    return "" if table is not None else "no choice ran, so there is no table"
+        return f"interrupted; no answer yet for n = {_sizes(absent)}; go on with --resume", False
+    reasons = {n: _failure(outcome.trials, n) for n in absent}
+    broken = [n for n in absent if reasons[n]]
+    late = [n for n in absent if not reasons[n]]
+    parts = [f"no choice ran at n = {_sizes(broken)} ({reasons[broken[0]]})"] if broken else []
+    parts += [f"no answer for n = {_sizes(late)}; a larger --budget or --resume finishes them"] if late else []
+    return "; ".join(parts), table is None and not late
+
+
+def _sizes(sizes: Sequence[int]) -> str:
+    return ", ".join(map(str, sizes)) or "none"
+
+
+def _failure(trials: Sequence[Measurement], n: int) -> str:
+    """Why everything that was tried at n failed; empty where something ran, or nothing was tried."""
+    tried = [trial for trial in trials if trial.problem.n == n]
+    if not tried or any(trial.status == "ok" for trial in tried):
+        return ""
+    (status, reason), count = Counter((trial.status, trial.reason) for trial in tried).most_common(1)[0]
+    return f"{count} of {len(tried)} {status}: {' '.join(reason.split())[-300:]}"
 
 
 def result_json(result: TuneResult) -> dict[str, Any]:
@@ -349,26 +403,30 @@ def result_json(result: TuneResult) -> dict[str, Any]:
 
 
 def recommend(
-    kernels: Sequence[str], sizes: Sequence[int], axes: dict[str, Any], machine: str | None
+    kernels: str, sizes: Sequence[int], axes: dict[str, Any], machine: str | None
 ) -> tuple[Policy, list[tuple[Answer, int]]]:
     """The answers for every kernel, tabled shape and size, under the process part that is best for each.
 
     Args:
-        kernels: names; empty for every kernel that has a table.
+        kernels: names, comma separated; `all`: every kernel that has a table.
         sizes: swept sizes.
         axes: entries of the shape, dtype; narrows which tables answer.
         machine: path of another machine's description; None: the machine at hand.
 
     Returns:
         The policy (for its notes), and (answer, n) pairs.
+
+    Raises:
+        UnknownName: a kernel that is not installed and has no table.
     """
     from advisor.lookup import Policy
 
     policy = Policy.load(machine=machine)
-    questions = [p for p in policy.problems() if not kernels or p["kernel"] in kernels]
+    tabled = [problem["kernel"] for problem in policy.problems()]
+    names = kernel_names(kernels, tabled=tabled)
+    questions = [p for p in policy.problems() if p["kernel"] in names]
     questions = [p for p in questions if all(p.get(key, value) == value for key, value in axes.items())]
     if not questions:
-        names = kernels or registry.kernels()
         questions = [{"kernel": name, **axes} for name in names]
     return policy, [(policy.best(n=n, **question), n) for question in questions for n in sizes]
 
@@ -383,14 +441,19 @@ def verify(
 
     Returns:
         (kernel, row) pairs in the order checked.
+
+    Raises:
+        BadInput: no compiler, or a size that does not fit into memory.
     """
     from advisor.kernels.verify import rows
 
     machine = topology.probe()
+    space_options(machine)  # without a compiler nothing can be checked, and that is no success
     found: list[tuple[str, Row]] = []
     for kernel in kernels:
         spec = registry.spec(kernel, kernel_dirs)
         problems = [*spec.edges(), *(spec.problem(n) for n in sizes)]
+        check_memory(spec, problems)
         progress.stage(f"verify {kernel}", None)
         for row in rows(machine, spec, variants(kernel, kernel_dirs), problems):
             found.append((kernel, row))

@@ -66,7 +66,7 @@ class QuietProgress:
 @contextlib.contextmanager
 def progress(say: Callable[[str], None]) -> Iterator[Progress]:
     """Progress for whoever watches standard error: a bar on a terminal, lines elsewhere."""
-    if not sys.stderr.isatty():
+    if sys.stderr is None or not sys.stderr.isatty():
         yield QuietProgress(say)
         return
     from rich.console import Console
@@ -83,13 +83,26 @@ def progress(say: Callable[[str], None]) -> Iterator[Progress]:
         yield TerminalProgress(bar)
 
 
+def _table() -> Table:
+    """An empty table with a rule below its head, drawn with what standard output can show."""
+    from rich import box
+    from rich.table import Table
+
+    encoding = getattr(sys.stdout, "encoding", None) or "ascii"
+    try:
+        "\N{BOX DRAWINGS LIGHT HORIZONTAL}".encode(encoding)
+    except (UnicodeEncodeError, LookupError):
+        return Table(box=box.ASCII2, show_edge=False, pad_edge=False)
+    return Table(box=box.SIMPLE_HEAD, pad_edge=False)
+
+
 def _rendered(table: Table) -> str:
     """The text of a Rich table at the width of the terminal, at least 100 columns elsewhere."""
     import io
 
     from rich.console import Console
 
-    width = None if sys.stdout.isatty() else 120
+    width = None if sys.stdout is not None and sys.stdout.isatty() else 120
     console = Console(file=io.StringIO(), width=width, no_color=True, highlight=False)
     console.print(table)
     text = console.file.getvalue()  # type: ignore[attr-defined]
@@ -111,10 +124,7 @@ def _wait_words(choice: Choice) -> str:
 
 def tuned(result: TuneResult) -> str:
     """The result of a tuning for people: a line a size, then what it cost and where it lies."""
-    from rich import box
-    from rich.table import Table
-
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table = _table()
     for name, justify in (("n", "right"), ("time", "right"), ("vs default", "right"), ("threads", "right")):
         table.add_column(name, justify=justify)  # type: ignore[arg-type]
     for name in ("wait policy", "run", "against the next best"):
@@ -179,10 +189,7 @@ def _tuned_facts(result: TuneResult) -> list[str]:
 
 def verified(rows: Sequence[tuple[str, Row]]) -> str:
     """The result of `verify` for people: a line a variant and compiler with its worst error, then every failure."""
-    from rich import box
-    from rich.table import Table
-
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table = _table()
     for name in ("kernel", "variant", "compiler", "flags", "checks", "worst error / tolerance", "status"):
         table.add_column(name)
     groups: dict[tuple[str, str, str, str], list[Row]] = {}

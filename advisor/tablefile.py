@@ -23,6 +23,10 @@ MAJOR = 1
 """Newest major version of `advisor.table` that this reader knows."""
 
 SUFFIX = ".table.json"
+
+LARGEST = 64 << 20
+"""Bytes of the largest file that is read: a table of a thousand rows has one. A server must not choke on more."""
+
 _AGAIN = "tune again, or import the table again"
 
 
@@ -54,6 +58,7 @@ def read_json(path: str) -> Json:
     import json
 
     try:
+        _check_file(path)
         with open(path, "rb") as file:
             document = json.loads(file.read().decode("utf-8"), parse_constant=_no_constant)
     except FileNotFoundError:
@@ -65,6 +70,15 @@ def read_json(path: str) -> Json:
     if not isinstance(document, dict):
         raise BadInput(f"{path} must hold a JSON object")
     return document
+
+
+def _check_file(path: str) -> None:
+    """Refuse what cannot be read to its end: reading a pipe would wait for ever."""
+    found = os.stat(path)
+    if found.st_mode & 0o170000 != 0o100000:  # the bits of a regular file; `stat` would cost an import
+        raise BadInput(f"{path} must be a readable JSON file", got="a folder, a pipe or a device")
+    if found.st_size > LARGEST:
+        raise BadInput(f"{path} is too large to be read", got=f"{found.st_size} bytes", allowed=f"{LARGEST} bytes")
 
 
 def _no_constant(name: str) -> object:

@@ -39,6 +39,10 @@ MOST_SETS = 256
 """Sets of cold operands at most; the conditions say how many there were."""
 
 
+HANGS = 2
+"""A variant that has not come back so often, and never once did, is not run again: each time costs the whole limit."""
+
+
 class Prepared(NamedTuple):
     """What `prepare` did: builds that are ready, builds that failed, wall time."""
 
@@ -81,7 +85,9 @@ class WorkerPool:
         self._unbuilt: dict[str, str] = {}
         self._recipes: dict[tuple[Build, str, tuple[tuple[str, int], ...]], Recipe] = {}
         self._edges: dict[tuple[Build, Problem], tuple[Edge, ...]] = {}
-        self._crashed: dict[tuple[Problem, Build, int], Measurement] = {}
+        self._fatal: dict[tuple[Problem, Build, int], Measurement] = {}
+        self._hangs: dict[tuple[str, str], int] = {}
+        self._returned: set[tuple[str, str]] = set()
 
     def __enter__(self) -> WorkerPool:
         return self
@@ -98,7 +104,8 @@ class WorkerPool:
     def measure(self, problem: Problem, choice: Choice, ask: Ask) -> Measurement:
         """Build if needed, verify against the DNF, pin, warm up, sample; see Executor.
 
-        A choice that crashed a worker is not run again on the same problem; the answer is the one it gave.
+        A choice that crashed a worker or hung is not run again on the same problem: the answer is the one it gave. A
+        variant that only ever hung is not run again at all.
         """
         return self._measure(problem, choice, ask, with_edges=True)
 
@@ -131,13 +138,32 @@ class WorkerPool:
 
     def _measure(self, problem: Problem, choice: Choice, ask: Ask, with_edges: bool) -> Measurement:
         start = time.monotonic()
-        if choice.team is not None and (problem, choice.build, choice.team.threads) in self._crashed:
-            known = self._crashed[problem, choice.build, choice.team.threads]
-            return known._replace(choice=choice, reason=f"not run again: {known.reason}", seconds=0.0, compile_s=0.0)
+        known = self._not_again(problem, choice)
+        if known is not None:
+            return known
         found = self._attempt(problem, choice, ask, with_edges)
-        if found.status == "crashed" and choice.team is not None:
-            self._crashed[problem, choice.build, choice.team.threads] = found
+        self._note_fate(problem, choice, found)
         return found._replace(seconds=time.monotonic() - start)
+
+    def _not_again(self, problem: Problem, choice: Choice) -> Measurement | None:
+        """The answer for what is known to crash or hang."""
+        known = self._fatal.get(_fate_key(problem, choice))
+        if known is not None:
+            return known._replace(choice=choice, reason=f"not run again: {known.reason}", seconds=0.0, compile_s=0.0)
+        variant = choice.build.variant, choice.build.source_hash
+        if self._hangs.get(variant, 0) >= HANGS and variant not in self._returned:
+            reason = f"not run: {choice.build.variant} hung {HANGS} times and never came back"
+            return Measurement(problem, choice, "skipped", reason=reason)
+        return None
+
+    def _note_fate(self, problem: Problem, choice: Choice, found: Measurement) -> None:
+        if found.status in ("crashed", "timeout"):
+            self._fatal[_fate_key(problem, choice)] = found
+        variant = choice.build.variant, choice.build.source_hash
+        if found.status == "timeout":
+            self._hangs[variant] = self._hangs.get(variant, 0) + 1
+        elif found.status == "ok":
+            self._returned.add(variant)
 
     def _attempt(self, problem: Problem, choice: Choice, ask: Ask, with_edges: bool) -> Measurement:
         skipped = Measurement(problem, choice, "skipped")
@@ -275,6 +301,10 @@ class WorkerPool:
         """CPUs that compilations may use: the launch mask within the quota."""
         quota = self.machine.cpu_quota
         return max(1, len(LAUNCH_MASK) if quota is None else min(len(LAUNCH_MASK), int(quota)))
+
+
+def _fate_key(problem: Problem, choice: Choice) -> tuple[Problem, Build, int]:
+    return problem, choice.build, choice.team.threads if choice.team else 0
 
 
 def _limits() -> _Limits:

@@ -125,7 +125,11 @@ def load_spec(path: str) -> KernelSpec:
         BadInput: the file does not define SPEC as an instance of KernelSpec.
     """
     module_name = _module_name(path)
-    module = importlib.import_module(module_name) if module_name else _load_file(path)
+    try:
+        module = importlib.import_module(module_name) if module_name else _load_file(path)
+    except Exception as error:  # it is somebody else's program
+        where = f"{type(error).__name__}: {error}"
+        raise BadInput(f"{path} must run as Python", got=where, next_step="mend it; docs/add-a-variant.md") from error
     found = getattr(module, "SPEC", None)
     if not isinstance(found, KernelSpec):
         raise BadInput(f"{path} must define SPEC, an instance of a KernelSpec subclass", got=type(found).__name__)

@@ -64,6 +64,9 @@ def hold_out(
         executor, log: as for `tune`.
         plan: picks and problems.
         progress, clock: as for `tune`.
+
+    Returns:
+        The verdicts of those that could be raced in time.
     """
     unbounded = request._replace(options=request.options._replace(budget_s=None))
     run = Run(unbounded, executor, log, progress or Silent(), clock)

@@ -57,8 +57,8 @@ def known(path: str, request: Request) -> Known:
     if not os.path.exists(path):
         return NOTHING
     found = read(path)
-    sessions = [r["session"] for r in found.records if r["kind"] == "session" and same_run(r, request)]
-    mine = of_sessions(found.records, sessions)
+    sessions = [r.get("session") for r in found.records if r["kind"] == "session" and same_run(r, request)]
+    mine = of_sessions(found.records, [session for session in sessions if isinstance(session, str)])
     rest = [record for record in mine if record.get("phase") == REST]
     looks = [record for record in mine if record.get("phase") != REST]
     verdicts = _parsed(mine, "verdict", Verdict)
@@ -71,8 +71,10 @@ def _parsed(records: Iterable[dict[str, Any]], kind: str, cls: Any) -> list[Any]
     for record in records:
         if record["kind"] == kind:
             try:
-                parsed.append(from_json(cls, record.get(name)))
-            except AdvisorError:
+                found = from_json(cls, record.get(name))
+                hash(found)  # a damaged one may hold what no key can be made of
+                parsed.append(found)
+            except (AdvisorError, TypeError):
                 continue
     return parsed
 

@@ -7,6 +7,7 @@ at most the last line. Record kinds: session, trial, race (one sample of a race)
 from __future__ import annotations
 
 import os
+import stat
 import threading
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
@@ -29,7 +30,10 @@ class Log:
     def __init__(self, path: str) -> None:
         self.path = path
         os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
-        self._fd = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        self._fd = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK, 0o644)
+        if not stat.S_ISREG(os.fstat(self._fd).st_mode):  # a pipe would take some records and then block for ever
+            os.close(self._fd)
+            raise BadInput("the log must be a regular file", got=path, next_step="move what lies there away")
         self._lock = threading.Lock()
         self._timer: threading.Timer | None = None
         self._closed = False
@@ -129,7 +133,12 @@ def _parse(line: bytes, where: str, last: bool) -> tuple[dict[str, Any] | None, 
     if not isinstance(record, dict) or record.get("kind") not in KINDS:
         kind = record.get("kind") if isinstance(record, dict) else None
         return None, f"{where}: record of unknown kind {kind!r} skipped"
-    return record, _newer(record, where) if record["kind"] == "session" else ""
+    try:
+        return record, _newer(record, where) if record["kind"] == "session" else ""
+    except SchemaError as error:
+        if "newer" in error.rule:
+            raise
+        return None, f"{where}: session of an unreadable schema skipped"
 
 
 def _newer(record: dict[str, Any], where: str) -> str:
