@@ -89,7 +89,8 @@ def test_threads_are_counted_pinned_and_restored(library):
     library.c.omp_set_num_threads(3)
     with pinned(2).applied() as state:
         assert state.note == ""
-        assert (state.report.pinned, state.report.unpinned) == (2, 0)
+        teams = len(state.report.runtimes)  # another test may have loaded a second runtime, with scikit-learn or torch
+        assert (state.report.pinned, state.report.unpinned) == (2 * teams, 0)
         assert any("libgomp" in path for path in state.report.runtimes)
         assert library.threads() == 2
         assert [(width, first) for _, width, first in library.team()] == [(1, CPUS[0]), (1, CPUS[1])]
