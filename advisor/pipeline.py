@@ -22,7 +22,7 @@ from advisor import __version__, codec, paths
 from advisor.errors import AdvisorError, BadInput, Busy, UnknownName
 from advisor.kernels import registry
 from advisor.kernels.memory import USABLE, need_bytes, room_bytes
-from advisor.kernels.variant import variants
+from advisor.kernels.variant import check_expressions, variants
 from advisor.records import Machine, Measurement, Pairs, Problem, Section, Table, pairs
 from advisor.search.space import SpaceOptions, space_options
 from advisor.topology import probe as topology
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from advisor.kernels.spec import KernelSpec
     from advisor.kernels.verify import Row
     from advisor.lookup import Policy
+    from advisor.search.known import Past
     from advisor.search.log import Log
     from advisor.search.request import Outcome, Progress, Request
 
@@ -43,6 +44,9 @@ QUICK_BUDGET_S = 30.0
 
 MOST_HELD_OUT = 6
 """Sizes held out: enough for a worst case to mean something, few enough to take a small part of the time."""
+
+OUT_OF_TIME = ("the time is used", "interrupted")
+"""Why a search stopped, where more time would have taken it further."""
 
 TUNER_WAIT_S = 3600.0
 """How long a second tuner waits for the first: two that measure at once would measure each other."""
@@ -179,6 +183,7 @@ def alone(progress: Progress, wait_s: float = TUNER_WAIT_S) -> Iterator[None]:
 
 def _tune_one(asked: TuneRequest, kernel: str, machine: Machine, progress: Progress) -> TuneResult:
     from advisor.kernels.pool import WorkerPool
+    from advisor.search.known import past
     from advisor.search.log import Log
     from advisor.search.tune import tune as search
 
@@ -188,14 +193,16 @@ def _tune_one(asked: TuneRequest, kernel: str, machine: Machine, progress: Progr
     request = _request(asked, kernel, machine, budget_s)
     folder = folder_of(machine)
     log_path, table_path = os.path.join(folder, "measurements.jsonl"), os.path.join(folder, f"{kernel}.table.json")
+    before = past(log_path, request)
     with Log(log_path) as log, WorkerPool(machine, request.spec, request.variants, asked.seed) as pool:
         outcome = search(request, pool, log, progress)
-        table = _learn(machine, outcome, request, asked)
+        table = _learn(before, outcome, request, asked)
         if table is not None and not outcome.interrupted and not asked.exhaustive:
             until = None if budget_s is None else begun + budget_s
-            table, interrupted = _hold_out(_Tuning(request, pool, log, progress, outcome, until), table)
+            tuning = _Tuning(request, pool, log, progress, outcome, until, before)
+            table, interrupted = _hold_out(tuning, table)
             outcome = outcome._replace(interrupted=interrupted)
-    notes = list(outcome.notes)
+    notes = [*outcome.notes, *before.notes]
     if table is not None:
         table, notes = _save(table_path, table, notes)
     missing, failed = _missing(outcome, request, table)
@@ -209,6 +216,9 @@ def _request(asked: TuneRequest, kernel: str, machine: Machine, budget_s: float 
     shape = dict(asked.shape)
     problems = tuple(spec.problem(n, dtype=asked.dtype, **shape) for n in asked.sizes)
     check_memory(spec, problems)
+    found = variants(kernel, asked.kernel_dirs)
+    for variant in found:
+        check_expressions(variant, problems)
     options = Options(
         space=_space(machine, asked),
         budget_s=None if budget_s is None else budget_s * (1 - HELD_OUT_SHARE),
@@ -218,7 +228,6 @@ def _request(asked: TuneRequest, kernel: str, machine: Machine, budget_s: float 
         resume=asked.resume,
     )
     session = f"{datetime.datetime.now(datetime.UTC):%Y%m%dT%H%M%S}-{secrets.token_hex(3)}"
-    found = variants(kernel, asked.kernel_dirs)
     return Request(machine, spec, found, problems, options, session, machine.environment)
 
 
@@ -255,8 +264,8 @@ def _space(machine: Machine, asked: TuneRequest) -> SpaceOptions:
     return options._replace(compilers=tuple(tool for tool in options.compilers if tool.name in wanted))
 
 
-def _learn(machine: Machine, outcome: Outcome, request: Request, asked: TuneRequest) -> Table | None:
-    """The table of an outcome, None where not one race ended."""
+def _learn(before: Past, outcome: Outcome, request: Request, asked: TuneRequest) -> Table | None:
+    """The table of an outcome and of what earlier runs found at other n; None where not one race ended."""
     from advisor.policy.learn import Made, learn
 
     if not any(verdict.purpose == "final" for verdict in outcome.verdicts):
@@ -272,7 +281,8 @@ def _learn(machine: Machine, outcome: Outcome, request: Request, asked: TuneRequ
             "seed": asked.seed,
         }
     )
-    return learn(machine, outcome.verdicts, outcome.trials, Made(created, provenance))
+    verdicts, trials = [*before.verdicts, *outcome.verdicts], [*before.trials, *outcome.trials]
+    return learn(request.machine, verdicts, trials, Made(created, provenance))
 
 
 class _Tuning(NamedTuple):
@@ -284,6 +294,7 @@ class _Tuning(NamedTuple):
     progress: Progress
     outcome: Outcome
     until: float | None
+    before: Past
 
 
 def held_out_sizes(tuned: Sequence[int], most: int) -> tuple[int, ...]:
@@ -314,7 +325,7 @@ def _hold_out(tuning: _Tuning, table: Table) -> tuple[Table, bool]:
 
     plan = HoldOut(pick, tuple(first._replace(n=n) for n in sizes), tuning.outcome.verdicts, tuning.until)
     held = hold_out(request, tuning.pool, tuning.log, plan, tuning.progress)
-    return with_heldout(table, held.verdicts), held.interrupted
+    return with_heldout(table, [*tuning.before.verdicts, *held.verdicts]), held.interrupted
 
 
 def best_section(table: Table, n: int) -> Section:
@@ -343,10 +354,12 @@ def _missing(outcome: Outcome, request: Request, table: Table | None) -> tuple[s
     if outcome.interrupted:
         return f"interrupted; no answer yet for n = {_sizes(absent)}; go on with --resume", False
     reasons = {n: _failure(outcome.trials, n) for n in absent}
-    broken = [n for n in absent if reasons[n]]
-    late = [n for n in absent if not reasons[n]]
+    ended = {report.problem.n for report in outcome.reports if report.stopped not in OUT_OF_TIME}
+    broken = [n for n in absent if reasons[n] and n in ended]
+    late = [n for n in absent if n not in broken]
     parts = [f"no choice ran at n = {_sizes(broken)} ({reasons[broken[0]]})"] if broken else []
-    parts += [f"no answer for n = {_sizes(late)}; a larger --budget or --resume finishes them"] if late else []
+    tried = "".join(f" ({reasons[n]})" for n in late[:1] if reasons[n])
+    parts += [f"no answer for n = {_sizes(late)}{tried}; a larger --budget or --resume finishes them"] if late else []
     return "; ".join(parts), table is None and not late
 
 
@@ -454,8 +467,11 @@ def verify(
         spec = registry.spec(kernel, kernel_dirs)
         problems = [*spec.edges(), *(spec.problem(n) for n in sizes)]
         check_memory(spec, problems)
+        known = variants(kernel, kernel_dirs)
+        for variant in known:
+            check_expressions(variant, problems)
         progress.stage(f"verify {kernel}", None)
-        for row in rows(machine, spec, variants(kernel, kernel_dirs), problems):
+        for row in rows(machine, spec, known, problems):
             found.append((kernel, row))
             progress.advance(f"{row.variant} n={row.problem.n}")
     return found

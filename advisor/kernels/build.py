@@ -6,6 +6,7 @@ under another name and renamed, and built under a lock, so that two processes ne
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import json
@@ -27,12 +28,18 @@ from advisor.sources import source_hash
 COMPILE_LIMIT_S = 120.0
 """Limit of one compilation: they take under a second; a compiler that loops is killed here."""
 
+LEFTOVER_S = 3600.0
+"""Age of half-made files after which nobody can be at work on them any more."""
+
 LAST_LINES = 12
 """How much of a compiler's output an error carries."""
 
 FRAME = os.path.join(os.path.dirname(os.path.abspath(__file__)), "frame")
 REALS = {"float32": "float", "float64": "double"}
 """dtype -> what ADV_REAL becomes."""
+
+
+_LEFTOVER = re.compile(r"\.so\.[0-9]+\.(c|so|json)$")
 
 
 class Library(NamedTuple):
@@ -110,7 +117,19 @@ def make_recipe(variant: Variant, build: Build, problem: Problem) -> Recipe:
 
 
 def _folder() -> str:
-    return private_child(cache_dir(), "build")
+    folder = private_child(cache_dir(), "build")
+    _sweep(folder)
+    return folder
+
+
+@functools.lru_cache(maxsize=4)
+def _sweep(folder: str) -> None:
+    """Remove what killed compilations left, once a process; by age, since another container may share the folder."""
+    for name in os.listdir(folder):
+        path = os.path.join(folder, name)
+        with contextlib.suppress(OSError):
+            if _LEFTOVER.search(name) and time.time() - os.lstat(path).st_mtime > LEFTOVER_S:
+                os.unlink(path)
 
 
 def _digest(path: str) -> str:

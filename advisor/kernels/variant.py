@@ -21,6 +21,7 @@ from advisor.sources import parts, source_hash
 
 __all__ = [
     "Variant",
+    "check_expressions",
     "default_build",
     "entry_dims",
     "evaluate",
@@ -297,6 +298,27 @@ def knob_sets(variant: Variant, problem: Problem) -> list[Pairs]:
     keys = [knob for knob, _ in knobs]
     sets = (pairs(dict(zip(keys, values, strict=True))) for values in itertools.product(*(v for _, v in knobs)))
     return [knob_set for knob_set in sets if is_valid(variant, problem, knob_set)]
+
+
+def check_expressions(variant: Variant, problems: Sequence[Problem]) -> None:
+    """Evaluate all that a header says at some problems, so that one that lies is refused before anything is run.
+
+    Raises:
+        BadInput: naming the source and the expression.
+    """
+    for problem in problems:
+        try:
+            sets = knob_sets(variant, problem)
+            for knobs in sets[:1]:
+                macro_values(variant, problem, knobs)
+                for text in (variant.reads, variant.writes, variant.atomics):
+                    evaluate(text, names(problem, knobs))
+        except BadInput as error:
+            raise BadInput(
+                f"{os.path.basename(variant.path)}: the header's expressions must have a value at n = {problem.n}",
+                got=str(error),
+                next_step=f"edit {variant.path}",
+            ) from error
 
 
 def macro_values(variant: Variant, problem: Problem, knobs: Pairs) -> tuple[tuple[str, int], ...]:

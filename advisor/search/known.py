@@ -38,14 +38,22 @@ def verdict_key(verdict: Verdict) -> VerdictKey:
 
 def same_run(session: dict[str, Any], request: Request) -> bool:
     """Whether a session's measurements hold for a request: same machine, limits, environment, space, protocol."""
-    wanted = {
+    wanted = {**_conditions(request), "space_hash": space_hash(request)}
+    return _has(session, wanted)
+
+
+def _has(session: dict[str, Any], wanted: dict[str, Any]) -> bool:
+    return all(session.get(key) == value for key, value in wanted.items())
+
+
+def _conditions(request: Request) -> dict[str, Any]:
+    """What a session must have in common with a request for its measurements to hold at all."""
+    return {
         "hardware_id": request.machine.hardware_id,
         "limits_id": request.machine.limits_id,
         "environment": to_json(dict(request.environment)),
         "protocol": PROTOCOL,
-        "space_hash": space_hash(request),
     }
-    return all(session.get(key) == value for key, value in wanted.items())
 
 
 def known(path: str, request: Request) -> Known:
@@ -63,6 +71,41 @@ def known(path: str, request: Request) -> Known:
     looks = [record for record in mine if record.get("phase") != REST]
     verdicts = _parsed(mine, "verdict", Verdict)
     return Known(_by_problem(looks), _by_problem(rest), {verdict_key(v): v for v in verdicts}, found.notes)
+
+
+class Past(NamedTuple):
+    """Races and first looks of earlier sessions, each in the order measured, and notes on the log."""
+
+    verdicts: tuple[Verdict, ...] = ()
+    trials: tuple[Measurement, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+def past(path: str, request: Request) -> Past:
+    """What earlier sessions measured that a table of this shape may still say, at whatever n and in whatever space.
+
+    Only what holds now: same machine, limits, environment and protocol, and of variants that are at hand unchanged.
+    """
+    if not os.path.exists(path):
+        return Past()
+    try:
+        found = read(path)
+    except AdvisorError as error:
+        return Past(notes=(f"earlier runs do not count: {error}",))
+    wanted = _conditions(request)
+    sessions = [r.get("session") for r in found.records if r["kind"] == "session" and _has(r, wanted)]
+    mine = of_sessions(found.records, [session for session in sessions if isinstance(session, str)])
+    at_hand = {(variant.name, variant.source_hash) for variant in request.variants}
+    shape = request.problems[0]._replace(n=0)
+
+    def counts(problem: Problem, *choices: Choice) -> bool:
+        builds = {(choice.build.variant, choice.build.source_hash) for choice in choices}
+        return problem._replace(n=0) == shape and builds <= at_hand
+
+    verdicts = [v for v in _parsed(mine, "verdict", Verdict) if counts(v.problem, *(s.choice for s in v.standings))]
+    raced = {verdict.problem for verdict in verdicts}
+    trials = [t for t in _parsed(mine, "trial", Measurement) if t.problem in raced and counts(t.problem, t.choice)]
+    return Past(tuple(verdicts), tuple(trials), found.notes)
 
 
 def _parsed(records: Iterable[dict[str, Any]], kind: str, cls: Any) -> list[Any]:

@@ -18,6 +18,9 @@ from advisor.errors import AdvisorError, BadInput, Missing, SchemaError
 KINDS = ("session", "trial", "race", "verdict")
 """Kinds this program knows; records of other kinds are skipped with a note."""
 
+MOST_NOTES = 4
+"""Notes on a log that are told one by one."""
+
 SYNC_S = 1.0
 """A record reaches the disk at most this long after it was written."""
 
@@ -107,9 +110,12 @@ def read(path: str) -> Records:
 
     Raises:
         Missing: there is no such file.
+        BadInput: it is a folder, a pipe or a device.
         SchemaError: a session was written by a newer major version.
     """
     try:
+        if not stat.S_ISREG(os.stat(path).st_mode):  # reading a pipe would wait for ever
+            raise BadInput("the log must be a regular file", got=path, next_step="move what lies there away")
         with open(path, "rb") as file:
             lines = file.read().split(b"\n")
     except FileNotFoundError as error:
@@ -121,7 +127,13 @@ def read(path: str) -> Records:
         record, note = _parse(line, f"{path} line {number}", number == len(lines))
         records += [record] if record is not None else []
         notes += [note] if note else []
-    return Records(tuple(records), tuple(dict.fromkeys(notes)))
+    return Records(tuple(records), _few(list(dict.fromkeys(notes)), path))
+
+
+def _few(notes: list[str], path: str) -> tuple[str, ...]:
+    """The first notes, and how many more there are: a damaged log has thousands, which nobody reads."""
+    more = len(notes) - MOST_NOTES
+    return tuple(notes) if more <= 0 else (*notes[:MOST_NOTES], f"{path}: {more} more such lines")
 
 
 def _parse(line: bytes, where: str, last: bool) -> tuple[dict[str, Any] | None, str]:
@@ -155,4 +167,4 @@ def _newer(record: dict[str, Any], where: str) -> str:
 def of_sessions(records: Iterable[dict[str, Any]], sessions: Iterable[str]) -> list[dict[str, Any]]:
     """The records that belong to the sessions named, in the order written."""
     wanted = set(sessions)
-    return [record for record in records if record.get("session") in wanted]
+    return [r for r in records if isinstance(r.get("session"), str) and r["session"] in wanted]
