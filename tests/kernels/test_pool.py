@@ -315,6 +315,15 @@ def test_nothing_leaks(found):
     assert held() == before
 
 
+@pytest.fixture
+def foreground():
+    """Ctrl-C as a program in the foreground has it; one that a script starts in the background ignores it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("foreground")
 def test_ctrl_c_ends_the_worker(found):
     with WorkerPool(fixtures.here(), fixtures.scale(), tuple(found.values())) as pool:
         pool.measure(fixtures.problem(33), fixtures.choice(found["plain"]), ASK)
