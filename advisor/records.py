@@ -197,6 +197,8 @@ class Standing(NamedTuple):
     """How one choice came out of a race. `ratio`: its p25 over the winner's, with a bootstrap 95 % interval.
 
     `outcome`: winner, tie (not told apart from the winner), slower, or failed (its measurement ended in a status).
+    `regret`: its p25 over that of the best in the race, the best picked on one half of the rounds and timed on the
+    other; None after fewer than nine rounds. About 1 for the best, and as often below as above.
     """
 
     choice: Choice
@@ -204,6 +206,7 @@ class Standing(NamedTuple):
     summary: Summary | None
     ratio: float | None
     ratio_ci95: tuple[float, float] | None
+    regret: float | None = None
 
 
 class Verdict(NamedTuple):

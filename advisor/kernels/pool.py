@@ -6,8 +6,9 @@ ask the worker -> did mask or quota change meanwhile. Only one worker runs at a 
 
 from __future__ import annotations
 
+import functools
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
@@ -307,9 +308,13 @@ def _fate_key(problem: Problem, choice: Choice) -> tuple[Problem, Build, int]:
     return problem, choice.build, choice.team.threads if choice.team else 0
 
 
+@functools.cache
+def _watch() -> Callable[[], tuple[tuple[int, ...], float | None]]:
+    return limits.watch()
+
+
 def _limits() -> _Limits:
-    found = limits.read()
-    return _Limits(found.allowed_cpus or (), found.cpu_quota)
+    return _Limits(*_watch()())
 
 
 def _measurement(

@@ -127,7 +127,7 @@ def load_spec(path: str) -> KernelSpec:
     module_name = _module_name(path)
     try:
         module = importlib.import_module(module_name) if module_name else _load_file(path)
-    except Exception as error:  # it is somebody else's program
+    except (Exception, SystemExit) as error:  # it is somebody else's program
         where = f"{type(error).__name__}: {error}"
         raise BadInput(f"{path} must run as Python", got=where, next_step="mend it; docs/add-a-variant.md") from error
     found = getattr(module, "SPEC", None)

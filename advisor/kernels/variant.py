@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 import os
 import re
 from collections.abc import Mapping, Sequence
@@ -40,6 +41,9 @@ Knobs = tuple[tuple[str, tuple[int, ...]], ...]
 
 SUFFIXES = {".c": "c"}
 """Source suffix -> the language its header must name."""
+
+MOST_KNOB_SETS = 10_000
+"""Combinations of knob values of one variant: all are listed for every problem, and no search looks at more."""
 
 _HEADER = re.compile(r"\A/\*\s*variant\s*(\{.*?\})\s*\*/", re.S)
 _COMMENT = re.compile(r"/\*.*?\*/|//[^\n]*", re.S)
@@ -248,6 +252,8 @@ def _check_knobs(variant: Variant) -> None:
     for knob, values in knobs.items():
         whole = all(isinstance(value, int) and not isinstance(value, bool) for value in values)
         _check(bool(values) and whole and len(set(values)) == len(values), path, knob, values, "distinct whole numbers")
+    combinations = math.prod(len(values) for values in knobs.values())
+    _check(combinations <= MOST_KNOB_SETS, path, "knobs", combinations, f"{MOST_KNOB_SETS} combinations of values")
     _check(dict(variant.defaults).keys() == knobs.keys(), path, "defaults", variant.defaults, "every knob once")
     for knob, value in variant.defaults:
         _check(value in knobs[knob], path, f"default of {knob}", value, str(knobs[knob]))

@@ -333,7 +333,7 @@ def _held_section(section: Section, verdicts: list[Verdict]) -> Section:
         if standing is not None and standing.outcome == "failed":
             failed.append(n)
         elif standing is not None and standing.summary is not None:
-            regrets[n] = _regret(standing.summary, section.process, race.standings)
+            regrets[n] = _regret(standing, section.process, race)
     extra = {**dict(section.extra), **({"heldout_failed": tuple(failed)} if failed else {})}
     heldout = _heldout(regrets) if regrets and not failed else None
     return section._replace(heldout=heldout or (None if failed else section.heldout), extra=pairs(extra))
@@ -343,10 +343,16 @@ def _standing_of(choice: Choice, process: Process, standings: Sequence[Standing]
     return next((s for s in standings if _under(s.choice, process) == _under(choice, process)), None)
 
 
-def _regret(own: Summary, process: Process, standings: Sequence[Standing]) -> float:
-    """Time over the best known time of the choices that this process part can run; at least 1."""
-    best = min(s.summary.p25_ns for s in standings if s.summary and counts_for(s.choice, process))
-    return max(1.0, own.p25_ns / best)
+def _regret(own: Standing, process: Process, race: Verdict) -> float:
+    """Time over the best known time of the choices that this process part can run; at least 1.
+
+    Where the race's winner is one of them, the race's own estimate, which did not pick the best by what it times it
+    with; else, and after very few rounds, the ratio to the lowest, which is a little too high.
+    """
+    if own.regret is not None and counts_for(race.winner, process):
+        return max(1.0, own.regret)
+    times = [s.summary.p25_ns for s in race.standings if s.summary and counts_for(s.choice, process)]
+    return max(1.0, own.summary.p25_ns / min(times)) if own.summary else 1.0
 
 
 def _heldout(regrets: dict[int, float]) -> HeldOut:

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
-from advisor.records import Choice, Verdict
+from advisor.records import Choice
 from advisor.search.known import REST
 from advisor.search.look import Place, group_key, ranked
+from advisor.search.race import LEAST_ROUNDS, Heat
 from advisor.search.request import Regret
-from advisor.search.run import Run
-from advisor.search.samples import log_ratio, smooth_p25
+from advisor.search.run import Limits, Run
+from advisor.search.samples import excess, smooth_p25
 
 CHUNK = 32
 """Choices that are compiled together."""
+
+REGRET_ROUNDS, REGRET_SAMPLE_S = 80, 0.004
+"""Of the race that measures regret: twice the rounds and the length of a final's, to tell 2 % on a noisy machine."""
 
 RIVALS = 5
 """Best first looks over the whole space that the searched choice is judged against."""
@@ -60,17 +65,27 @@ def rivals(run: Run, place: Place) -> tuple[Choice, ...]:
     return tuple(measurement.choice for measurement in ranked(looks)[:RIVALS])
 
 
-def regret(verdict: Verdict, searched: Choice, samples: dict[Choice, list[float]], seed: int) -> Regret | None:
-    """The searched choice's time over the lowest in the race, from the race's own samples.
+def regret(run: Run, place: Place, searched: Choice, others: Sequence[Choice]) -> Regret | None:
+    """The searched choice's time over the best known, from a race of its own with fresh samples.
+
+    Args:
+        run: measures.
+        place: the problem and its DEFAULT.
+        searched: what the search chose.
+        others: what an exhaustive pass and its race found best.
 
     Returns:
-        None when the searched choice or everybody else failed, or the verdict came from the log.
+        None when the searched choice failed, or there was no time for enough rounds.
     """
-    good = {s.choice for s in verdict.standings if s.outcome != "failed" and samples.get(s.choice)}
-    if searched not in good:
+    choices = tuple(dict.fromkeys((searched, *others)))
+    heat = Heat(place.problem, choices, place.default, "regret")
+    _, samples = run.race(heat, Limits(run.deadline, rounds=REGRET_ROUNDS, sample_s=REGRET_SAMPLE_S))
+    count = len(samples.get(searched, ()))
+    rows = {choice: times[:count] for choice, times in samples.items() if len(times) >= count}
+    if count < LEAST_ROUNDS:
         return None
-    best = min(good, key=lambda choice: (smooth_p25(samples[choice]), choice != searched))
-    count = min(len(samples[best]), len(samples[searched]))
-    between = log_ratio(samples[best][:count], samples[searched][:count], 0.05, seed)
+    listed = list(rows)
+    between = excess([rows[choice] for choice in listed], listed.index(searched), 0.05, run.request.options.seed)
+    best = min(listed, key=lambda choice: smooth_p25(rows[choice]))
     ends = (math.exp(between.low), math.exp(between.high))
-    return Regret(verdict.problem, searched, best, math.exp(between.centre), ends)
+    return Regret(place.problem, searched, best, math.exp(between.centre), ends)

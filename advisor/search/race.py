@@ -19,7 +19,7 @@ import numpy as np
 from advisor.codec import digest
 from advisor.kernels.executor import Ask, Executor
 from advisor.records import Choice, Measurement, Problem, Standing, Verdict
-from advisor.search.samples import Interval, log_quantiles, log_ratio, resample, smooth_p25, summary
+from advisor.search.samples import Interval, log_quantiles, log_ratio, point_excess, resample, smooth_p25, summary
 
 LOOKS = ((9, 0.005), (14, 0.010), (20, 0.015), (28, 0.020), (40, 0.040))
 """(round, share of resamples outside the interval) of each look.
@@ -228,7 +228,17 @@ def _standing(state: _State, choice: Choice, winner: Choice) -> Standing:
     outcome = "winner" if choice == winner else "tie" if choice in state.active else "slower"
     between = _interval(state, choice, winner)
     ends = (math.exp(between.low), math.exp(between.high))
-    return Standing(choice, outcome, summary(samples, state.options.seed), math.exp(between.centre), ends)
+    figures = summary(samples, state.options.seed)
+    return Standing(choice, outcome, figures, math.exp(between.centre), ends, _regret(state, choice))
+
+
+def _regret(state: _State, choice: Choice) -> float | None:
+    """Its time over the best known, None after too few rounds to pick the best on one half and time it on the other."""
+    count = len(state.samples[choice])
+    listed = [other for other in state.heat.choices if len(state.samples[other]) >= count]
+    if count < LEAST_ROUNDS:
+        return None
+    return math.exp(point_excess([state.samples[other][:count] for other in listed], listed.index(choice)))
 
 
 def _verdict(state: _State) -> Verdict:

@@ -28,11 +28,12 @@ GIVE_UP = 4.0
 
 
 class Limits(NamedTuple):
-    """What a race may take: until when on the run's clock, rounds, samples over all choices."""
+    """What a race may take: until when on the run's clock, rounds (None: the usual), samples, length of a sample."""
 
     until: float = math.inf
-    rounds: int = RACE_ROUNDS
+    rounds: int | None = None
     samples: float = math.inf
+    sample_s: float = RaceOptions().sample_s
 
 
 Clock = Callable[[], float]
@@ -157,8 +158,9 @@ class Run:
         options = self.request.options
         return RaceOptions(
             seed=int(digest((options.seed, heat.purpose, heat.problem)), 16) % 2**32,
-            rounds=min(limits.rounds, QUICK_ROUNDS if options.quick else RACE_ROUNDS),
+            rounds=limits.rounds or (QUICK_ROUNDS if options.quick else RACE_ROUNDS),
             samples=limits.samples,
+            sample_s=limits.sample_s,
             limit_s=options.trial_limit_s,
             deadline=min(limits.until, self.deadline),
             clock=self.clock,

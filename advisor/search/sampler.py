@@ -22,6 +22,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from advisor.errors import AdvisorError
 from advisor.records import Choice
+from advisor.search.space import binary
 from advisor.search.surrogate import (
     CAP_QUANTILE,
     Array,
@@ -43,7 +44,7 @@ ABSENT = "-"
 """Value of a dimension that a choice does not have."""
 
 START_POINTS = 8
-"""Maximin points before the first fit, half of that with a prior. Source: recorded spaces, docs/search.md."""
+"""Maximin points before the first fit, half of that with a prior; what recorded spaces of other kernels favoured."""
 
 BATCH = 8
 """Proposals a fit."""
@@ -115,8 +116,9 @@ class ListSampler(BaseSampler):
         self.dimensions = Dimensions(choices)
         self._count, self._seeds, self._seed = len(choices), seeds, seed
         self._features = features(choices) if choices else None
-        builds = {build: k for k, build in enumerate(dict.fromkeys(choice.build for choice in choices))}
-        self._kinds = np.array([builds[choice.build] for choice in choices], int)
+        binaries = [binary(choice.build) for choice in choices]
+        numbers = {made: k for k, made in enumerate(dict.fromkeys(binaries))}
+        self._kinds = np.array([numbers[made] for made in binaries], int)
         self._prior = np.zeros(len(choices)) if prior is None else prior
         self.start_points = START_POINTS if prior is None else START_POINTS // 2
         self._scales: dict[int, Scales | None] = {}

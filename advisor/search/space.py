@@ -77,6 +77,11 @@ def space_options(machine: Machine, oversubscribe: bool = False) -> SpaceOptions
     return SpaceOptions(tools, flags, oversubscribe)
 
 
+def binary(build: Build) -> Build:
+    """The build with the knobs that are compiled in, macros in upper case; the others are given at run time."""
+    return build._replace(knobs=tuple((name, value) for name, value in build.knobs if name.isupper()))
+
+
 # --- process parts ---
 
 

@@ -22,11 +22,15 @@ from advisor.search.race import LEAST_ROUNDS, Heat
 from advisor.search.request import Outcome, Progress, Report, Request, Silent, check
 from advisor.search.run import Clock, Limits, Run
 from advisor.search.seeds import seeds
-from advisor.search.space import default_choice, space
+from advisor.search.space import binary, cpu_budget, default_choice, space
 from advisor.search.surrogate import Array
 
 RUNNERS_UP = 1
 """Of the two nearest n already done, the choices after the winner that seed the next search."""
+
+
+BUILDS_A_CPU = 6
+"""All builds of a space are compiled before its search where that is at most so many for each CPU: some 3 s."""
 
 
 class Neighbour(NamedTuple):
@@ -101,6 +105,7 @@ def _one(run: Run, problem: Problem, before: Neighbour | None, share: Slice) -> 
     run.progress.seconds_left(None if run.deadline == math.inf else max(0.0, run.deadline - begun))
     report = Report(problem, size, 0, "interrupted", 0.0)
     run.reports.append(report)
+    _build_ahead(run, place)
     found = search(run, place, share.search_until)
     looked, looked_s = len(run.looks.get(problem, {})), run.clock() - begun
     exhaustive = run.request.options.exhaustive
@@ -112,6 +117,16 @@ def _one(run: Run, problem: Problem, before: Neighbour | None, share: Slice) -> 
         run.notes.append(f"n = {problem.n}: no choice gave a time")
     run.verdicts += [verdict] if verdict else []
     return Neighbour(place.choices, found.belief)
+
+
+def _build_ahead(run: Run, place: Place) -> None:
+    """Compile all builds at once where that keeps every CPU busy for a few seconds at most.
+
+    Built one batch at a time, most CPUs would stand idle, and the search would shy away from what is not built yet.
+    """
+    binaries = {binary(choice.build) for choice in place.choices}
+    if len(binaries) <= BUILDS_A_CPU * cpu_budget(run.request.machine):
+        run.prepare(place.problem, place.choices)
 
 
 def _place(run: Run, problem: Problem, before: Neighbour | None) -> Place:
@@ -174,11 +189,11 @@ def _exhaust(run: Run, place: Place, searched: Verdict, found: tuple[Array, floa
         run.reports[-1] = run.reports[-1]._replace(exhaustive_looked=rest.looked)
         return searched._replace(purpose="final")
     everybody = (searched.winner, *rivals(run, place))
-    verdict, samples = _final(run, place, run.deadline, belief, Entry(extra=everybody))
+    verdict, _ = _final(run, place, run.deadline, belief, Entry(extra=everybody))
     seconds = looked_s + run.clock() - begun
     run.reports[-1] = run.reports[-1]._replace(exhaustive_looked=rest.looked, exhaustive_s=seconds)
     if verdict is None:
         return searched._replace(purpose="final")
-    loss = regret(verdict, searched.winner, samples, run.request.options.seed)
+    loss = regret(run, place, searched.winner, (verdict.winner, *everybody[1:]))
     run.regrets += [loss] if loss else []
     return verdict

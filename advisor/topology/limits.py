@@ -16,7 +16,7 @@ from advisor.topology.files import parse_list, parse_mask, raw, span, text
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from typing import NamedTuple
 
     Ids = tuple[int, ...]
@@ -56,6 +56,29 @@ def read(root: str = "/") -> Limits:
     quota = _least(_quotas(root, mounts, paths))
     memory = _least(_memory_limits(root, mounts, paths))
     return Limits(cpus, mems, quota, None if memory is None else int(memory), warnings)
+
+
+def watch() -> Callable[[], tuple[Ids, float | None]]:
+    """A quick look at what can change under a running process, for use around every trial: tens of microseconds.
+
+    Where the control groups are is found once; a process that is moved to another group is not followed.
+
+    Returns:
+        A function that gives (affinity mask met with the effective cpuset, CPU quota or None) as they are now.
+    """
+    mounts, paths = _mounts("/"), _paths("/")
+    quotas = [
+        (kind, folder) for kind, folder in _folders("/", mounts, paths, "cpu") if os.path.isfile(_file(kind, folder))
+    ]
+    sets = _cpuset_file(mounts, paths)
+
+    def look() -> tuple[Ids, float | None]:
+        mask = tuple(sorted(os.sched_getaffinity(0)))
+        group = parse_list(text(sets) or "") if sets else None
+        found = [quota for quota in (_quota(kind, folder) for kind, folder in quotas) if quota]
+        return _meet(mask, group or None)[0] or mask, min(found, default=None)
+
+    return look
 
 
 def budget(limits: Limits, cpus: int) -> int:
@@ -160,6 +183,15 @@ def _below(path: str, top: str) -> list[str]:
 
 def _cpuset(root: str, mounts: Sequence[Mount], paths: dict[str, str], what: str) -> Ids | None:
     """The innermost control group that says which CPUs (or mems) are effective. None when none says."""
+    return next((ids for _, ids in _cpusets(root, mounts, paths, what)), None)
+
+
+def _cpuset_file(mounts: Sequence[Mount], paths: dict[str, str]) -> str | None:
+    return next((path for path, _ in _cpusets("/", mounts, paths, "cpus")), None)
+
+
+def _cpusets(root: str, mounts: Sequence[Mount], paths: dict[str, str], what: str) -> Iterator[tuple[str, Ids]]:
+    """(file, ids) of every control group that says, innermost first."""
     stems = {
         "cgroup2": (f"cpuset.{what}.effective", f"cpuset.{what}"),
         "cgroup": (f"cpuset.effective_{what}", f"cpuset.{what}", what),
@@ -167,23 +199,34 @@ def _cpuset(root: str, mounts: Sequence[Mount], paths: dict[str, str], what: str
     }
     for kind, folder in _folders(root, mounts, paths, "cpuset"):
         for stem in stems[kind]:
-            found = text(os.path.join(folder, stem))
+            path = os.path.join(folder, stem)
+            found = text(path)
             ids = parse_list(found) if found else None
             if ids:
-                return ids
-    return None
+                yield path, ids
 
 
 def _quotas(root: str, mounts: Sequence[Mount], paths: dict[str, str]) -> Iterator[float]:
     for kind, folder in _folders(root, mounts, paths, "cpu"):
-        if kind == "cgroup2":
-            words = (text(os.path.join(folder, "cpu.max")) or "max").split()
-            quota, period = words[0], words[1] if len(words) > 1 else "100000"
-        else:
-            quota = text(os.path.join(folder, "cpu.cfs_quota_us")) or "-1"
-            period = text(os.path.join(folder, "cpu.cfs_period_us")) or "100000"
-        if quota.isdigit() and period.isdigit() and int(quota) > 0 and int(period) > 0:
-            yield int(quota) / int(period)
+        quota = _quota(kind, folder)
+        if quota is not None:
+            yield quota
+
+
+def _file(kind: str, folder: str) -> str:
+    """Where one group keeps its quota."""
+    return os.path.join(folder, "cpu.max" if kind == "cgroup2" else "cpu.cfs_quota_us")
+
+
+def _quota(kind: str, folder: str) -> float | None:
+    """CPUs' worth of time that one group allows, None for no limit."""
+    words = (text(_file(kind, folder)) or "max").split()
+    quota, period = words[0] if words else "max", words[1] if len(words) > 1 else "100000"
+    if kind != "cgroup2":
+        period = text(os.path.join(folder, "cpu.cfs_period_us")) or "100000"
+    if quota.isdigit() and period.isdigit() and int(quota) > 0 and int(period) > 0:
+        return int(quota) / int(period)
+    return None
 
 
 def _memory_limits(root: str, mounts: Sequence[Mount], paths: dict[str, str]) -> Iterator[float]:

@@ -3,7 +3,7 @@ import math
 import numpy as np
 import pytest
 
-from advisor.search.samples import log_ratio, p25, quantile_weights, smooth_p25, summary
+from advisor.search.samples import excess, log_ratio, p25, point_excess, quantile_weights, smooth_p25, summary
 
 
 @pytest.mark.parametrize("count", [1, 2, 9, 40, 200])
@@ -56,3 +56,23 @@ def test_a_drift_that_both_share_cancels():
 def test_one_lucky_sample_in_five_does_not_move_the_first_look():
     assert p25([100.0, 101.0, 102.0, 103.0, 50.0]) == 100.0
     assert smooth_p25([100.0]) == 100.0
+
+
+def test_the_best_of_equals_is_not_ahead_of_the_others():
+    rng = np.random.default_rng(5)
+    plain, fitted = [], []
+    for _ in range(200):
+        rows = np.exp(rng.normal(0, 0.1, (6, 20)))
+        plain.append(np.log(smooth_p25(rows[0]) / min(map(smooth_p25, rows))))
+        fitted.append(point_excess(rows, 0))
+    assert np.mean(plain) > 0.03  # the lowest of six is lucky
+    assert abs(np.mean(fitted)) < 0.01
+
+
+def test_a_slower_choice_is_as_much_slower_as_it_is():
+    rows = np.exp(np.random.default_rng(6).normal(0, 0.03, (4, 80)))
+    rows[2] *= 1.1
+    found = excess(rows, 2, 0.05, seed=1)
+    assert found.low < np.log(1.1) < found.high
+    assert found.high - found.low < 0.06
+    assert found.centre == pytest.approx(point_excess(rows, 2))

@@ -225,7 +225,7 @@ def test_exhaustive_measures_the_whole_space_and_reports_regret(tmp_path):
         assert report.exhaustive_looked == report.space_size == len(listed(asked, report.problem))
         assert report.looked < report.space_size / 5
         assert report.search_s < report.exhaustive_s / 2  # 21 builds in all: compiling is most of both
-        assert 1.0 <= found.ratio <= 1.05
+        assert 0.98 <= found.ratio <= 1.05
         assert found.ratio_ci95[0] <= found.ratio <= found.ratio_ci95[1]
     trials = Counter((m.problem, m.choice) for m in outcome.trials)
     assert max(trials.values()) == 1

@@ -165,3 +165,15 @@ def test_the_machine_at_hand_is_never_wider_than_its_mask():
     found = limits.read("/")
     assert set(found.allowed_cpus) <= os.sched_getaffinity(0)
     assert 1 <= limits.budget(found, os.cpu_count()) <= len(found.allowed_cpus)
+
+
+def test_watching_sees_what_reading_sees_and_a_narrowed_mask():
+    look, before = limits.watch(), os.sched_getaffinity(0)
+    found = limits.read()
+    assert look() == (found.allowed_cpus, found.cpu_quota)
+    try:
+        os.sched_setaffinity(0, {min(before)})
+        assert look()[0] == (min(before),)
+    finally:
+        os.sched_setaffinity(0, before)
+    assert look() == (found.allowed_cpus, found.cpu_quota)
