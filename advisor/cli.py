@@ -84,12 +84,18 @@ def tune(
     budget: Annotated[
         str | None, typer.Option(help="Time for the whole run: 90s, 2m. Default: as long as it takes.")
     ] = None,
-    exhaustive: Annotated[bool, typer.Option(help="Measure every choice too, and report the search's regret.")] = False,
-    quick: Annotated[
-        bool, typer.Option(help="A first answer: fewer samples, and 30s where no budget is given.")
+    exhaustive: Annotated[
+        bool, typer.Option("--exhaustive", help="Measure every choice too, and report the search's regret.")
     ] = False,
-    resume: Annotated[bool, typer.Option(help="Go on from the log: what was measured is not measured again.")] = False,
-    oversubscribe: Annotated[bool, typer.Option(help="Also try more threads than CPUs in reach.")] = False,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="A first answer: fewer samples, and 30s where no budget is given.")
+    ] = False,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on from the log: what was measured is not measured again.")
+    ] = False,
+    oversubscribe: Annotated[
+        bool, typer.Option("--oversubscribe", help="Also try more threads than CPUs in reach.")
+    ] = False,
     compilers: Annotated[str, typer.Option(help="Compilers to try, comma separated: first, all, or names.")] = "first",
     seed: Annotated[int, typer.Option(min=0, help="Seed of inputs, search and race order.")] = 0,
     kernel_dir: KernelDir = None,

@@ -19,7 +19,7 @@ from advisor.answers import Answer
 from advisor.errors import BadInput
 from advisor.gather import files, group, groups, read
 from advisor.paths import machine_dir
-from advisor.ranges import default_answer, start_with
+from advisor.ranges import BETTER, default_answer, start_with
 from advisor.site import Site, describe_file, describe_here, running_process, share
 
 TYPE_CHECKING = False
@@ -154,8 +154,8 @@ class Policy:
     def best(self, /, kernel: str, n: int, **axes: Any) -> Answer:
         """The answer of the process part that is fastest at n, for who can still start the process with it.
 
-        Not for the request path: it takes some milliseconds. Where no time is known at n, the running process part
-        answers, as `choose` does.
+        Not for the request path: it takes some milliseconds. Where no time is known at n, or no other process part is
+        faster by the landing bar, the running process part answers, as `choose` does.
 
         Args:
             kernel, n, axes: as for `choose`.
@@ -165,14 +165,14 @@ class Policy:
         found = [key for key in self._groups if key[0] == kernel and _fits(key, given)]
         if len(found) != 1:
             return own
-        fastest, time = own, _time(own, n)
+        fastest = own
         for _, section in self._sections[found[0]]:
             process = section["process"]
             site = self.site._replace(wait_policy=process["wait_policy"], spin=process["spin"])
             answer = _at(group(site, self._sections[found[0]]), n)
-            if _time(answer, n) < time:
-                fastest, time = answer._replace(why=f"{answer.why}; {start_with(process)}"), _time(answer, n)
-        return fastest
+            if _time(answer, n) < _time(fastest, n):
+                fastest = answer._replace(why=f"{answer.why}; {start_with(process)}")
+        return fastest if _time(own, n) > BETTER * _time(fastest, n) else own
 
     def problems(self, kernel: str | None = None) -> tuple[dict[str, Any], ...]:
         """What the tables can answer: dicts with kernel and the axes to hand to `choose`."""

@@ -282,7 +282,7 @@ def _learn(before: Past, outcome: Outcome, request: Request, asked: TuneRequest)
         }
     )
     verdicts, trials = [*before.verdicts, *outcome.verdicts], [*before.trials, *outcome.trials]
-    return learn(request.machine, verdicts, trials, Made(created, provenance))
+    return learn(request.machine, verdicts, trials, Made(created, provenance), [*before.stolen, *outcome.stolen])
 
 
 class _Tuning(NamedTuple):

@@ -184,7 +184,7 @@ def _piece(base: Answer, section: Json, row: Json, span: tuple[int, int], others
     point = _point(row["points"], low)
     if point is None:
         return base._replace(why=f"{stale}tuned at n = {low}, its times are not in the table{hint}")
-    how = "an interleaved race" if point["raced"] else "a first look that no race confirmed"
+    how = "an interleaved race" if point["raced"] else "too few samples to rank by, so only a first look"
     return _with_figures(base, section, point)._replace(why=f"{stale}measured at n = {low} in {how}{hint}")
 
 

@@ -230,8 +230,8 @@ class Verdict(NamedTuple):
 class Point(NamedTuple):
     """A choice's figures at one tuned n.
 
-    `raced`: they come from an interleaved race, not from a first look. `stolen`: the figures beside one busy neighbour,
-    nothing rejected, each sample a mean over 20 ms; None where that was not measured.
+    `raced`: they come from an interleaved race with samples enough to rank by. `stolen`: the figures beside one busy
+    neighbour, nothing rejected, each sample a mean over 20 ms; None where that was not measured.
     """
 
     n: int

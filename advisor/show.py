@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from advisor.doctor import Finding
     from advisor.kernels.verify import Row
     from advisor.pipeline import TuneResult
-    from advisor.records import Choice, Verdict
+    from advisor.records import Choice, Measurement, Section, Summary, Verdict
+    from advisor.records import Table as Tuned
     from advisor.search.request import Progress
 
 
@@ -109,10 +110,11 @@ def _rendered(table: Table) -> str:
     return "\n".join(line.rstrip() for line in text.rstrip().splitlines())
 
 
-def choice_words(choice: Choice) -> str:
-    """A choice in a few words: variant, knobs, compiler."""
+def choice_words(choice: Choice, with_tools: bool = True) -> str:
+    """A choice in a few words: variant, knobs, and compiler and flag set where they are wanted."""
     knobs = " ".join(f"{name.removeprefix('ADV_')}={value}" for name, value in choice.build.knobs)
-    return " ".join(filter(None, [choice.build.variant, knobs, choice.build.compiler, choice.build.flags]))
+    tools = [choice.build.compiler, choice.build.flags] if with_tools else []
+    return " ".join(filter(None, [choice.build.variant, knobs, *tools]))
 
 
 def _wait_words(choice: Choice) -> str:
@@ -124,18 +126,20 @@ def _wait_words(choice: Choice) -> str:
 
 def tuned(result: TuneResult) -> str:
     """The result of a tuning for people: a line a size, then what it cost and where it lies."""
+    finals = [verdict for verdict in result.outcome.verdicts if verdict.purpose == "final"]
+    tools = {(verdict.winner.build.compiler, verdict.winner.build.flags) for verdict in finals}
     table = _table()
-    for name, justify in (("n", "right"), ("time", "right"), ("vs default", "right"), ("threads", "right")):
-        table.add_column(name, justify=justify)  # type: ignore[arg-type]
-    for name in ("wait policy", "run", "against the next best"):
+    for name in ("n", "time", "vs default", "shared core", "threads"):
+        table.add_column(name, justify="right")
+    for name in ("wait policy", "run", "next best"):
         table.add_column(name)
-    for verdict in result.outcome.verdicts:
-        if verdict.purpose == "final":
-            table.add_row(*_tuned_row(verdict))
-    return "\n".join([_rendered(table), *_tuned_facts(result)])
+    for verdict in finals:
+        table.add_row(*_tuned_row(verdict, result.outcome.stolen, len(tools) > 1))
+    same = [f"built with {compiler}, flags {flags}" for compiler, flags in tools if len(tools) == 1]
+    return "\n".join([_rendered(table), *same, *_tuned_facts(result)])
 
 
-def _tuned_row(verdict: Verdict) -> list[str]:
+def _tuned_row(verdict: Verdict, stolen: Sequence[Measurement], with_tools: bool) -> list[str]:
     standing = {s.choice: s for s in verdict.standings}
     own = standing[verdict.winner].summary
     default = standing.get(verdict.default)
@@ -145,11 +149,19 @@ def _tuned_row(verdict: Verdict) -> list[str]:
         str(verdict.problem.n),
         duration(own.p25_ns) if own else "-",
         "-" if gain is None else f"{gain:.2f}x",
+        _shared_words(verdict, own, stolen),
         str(team.threads) if team else "-",
         _wait_words(verdict.winner),
-        choice_words(verdict.winner),
+        choice_words(verdict.winner, with_tools),
         _margin(verdict),
     ]
+
+
+def _shared_words(verdict: Verdict, own: Summary | None, stolen: Sequence[Measurement]) -> str:
+    """How much longer a call takes on average beside one busy neighbour."""
+    key = (verdict.problem, verdict.winner)
+    samples = next((m.samples_ns for m in stolen if (m.problem, m.choice) == key and m.samples_ns), ())
+    return f"{sum(samples) / len(samples) / own.p25_ns:.3g}x" if samples and own else "-"
 
 
 def _margin(verdict: Verdict) -> str:
@@ -158,7 +170,8 @@ def _margin(verdict: Verdict) -> str:
         return "nothing else ran"
     nearest = min(others, key=lambda s: s.ratio or 0.0)
     low, high = nearest.ratio_ci95 or (float("nan"), float("nan"))
-    words = "tie, fewest threads taken" if nearest.outcome == "tie" else f"{(nearest.ratio or 1.0) - 1:+.1%}"
+    tie = nearest.outcome == "tie" and low <= 1 <= high
+    words = "a tie" if tie else f"{(nearest.ratio or 1.0) - 1:+.1%}"
     return f"{words} [{low:.3f}, {high:.3f}]"
 
 
@@ -178,13 +191,22 @@ def _tuned_facts(result: TuneResult) -> list[str]:
             f"[{low:.3f}, {high:.3f}]"
         )
     if result.table is not None:
-        found = [section.heldout for section in result.table.sections if section.heldout]
+        found = [section.heldout for section in _answering(result.table) if section.heldout]
         if found:
             worst = max(found, key=lambda heldout: heldout.worst)
             sizes = ", ".join(map(str, worst.n))
             lines.append(f"at n = {sizes}, which were not tuned, at most {worst.worst - 1:.1%} above the best known")
         lines.append(f"table {result.table_path}")
     return [*lines, f"log   {result.log_path}", *result.notes]
+
+
+def _answering(table: Tuned) -> list[Section]:
+    """The sections that `recommend` answers from at some tuned n."""
+    from advisor.pipeline import best_section
+
+    tuned_n = {n for section in table.sections for n in section.tuned_n}
+    best = [best_section(table, n) for n in sorted(tuned_n)]
+    return [section for section in table.sections if section in best]
 
 
 def verified(rows: Sequence[tuple[str, Row]]) -> str:

@@ -21,7 +21,7 @@ from advisor.kernels.variant import Variant, variants
 from advisor.records import Choice, Machine, Problem, Process, Team
 from advisor.search.samples import summary
 from advisor.search.space import cpu_budget, default_choice, space_options
-from advisor.search.stolen import neighbour, neighbour_cpu, window
+from advisor.search.stolen import neighbour_cpu, window
 from advisor.topology.probe import probe
 
 LIMIT_S = 60.0
@@ -62,7 +62,7 @@ def cells(machine: Machine, problem: Problem, pool: WorkerPool, found: tuple[Var
 def cell(machine: Machine, problem: Problem, choice: Choice, pool: WorkerPool) -> Line:
     """Measure one choice quiet, then beside the neighbour."""
     quiet = pool.measure(problem, choice, Ask(15, LIMIT_S))
-    with neighbour(neighbour_cpu(machine)):
+    with pool.disturbed(neighbour_cpu(machine)):
         stolen = pool.measure(problem, choice, window(False, LIMIT_S))
     figures = [None if m.status != "ok" else summary(m.samples_ns) for m in (quiet, stolen)]
     calm, beside = figures

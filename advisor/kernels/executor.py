@@ -27,7 +27,11 @@ class Ask(NamedTuple):
 
 
 class Executor(Protocol):
-    """Runs choices. Failures are Measurements with a status, never exceptions; the caller owns the executor."""
+    """Runs choices. Failures are Measurements with a status, never exceptions; the caller owns the executor.
+
+    Two further methods are used where an executor has them: `prepare(problem, choices)` compiles many choices at once,
+    and `disturbed(cpu)` is a context manager that keeps one CPU busy, for the stolen-core regime.
+    """
 
     def measure(self, problem: Problem, choice: Choice, ask: Ask) -> Measurement:
         """Build if needed, verify against the DNF if this worker has not yet, pin, warm up, sample."""

@@ -10,6 +10,7 @@ import functools
 import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from typing import NamedTuple
 
 from advisor.errors import AdvisorError, BadInput, BuildError
@@ -21,6 +22,7 @@ from advisor.kernels.edges import edges
 from advisor.kernels.executor import Ask
 from advisor.kernels.memory import ITEM_BYTES, USABLE, need_bytes, room_bytes
 from advisor.kernels.messages import Binary, Edge, Hello, Trial
+from advisor.kernels.neighbour import neighbour
 from advisor.kernels.process import LAUNCH_MASK, openmp_environment
 from advisor.kernels.registry import origin
 from advisor.kernels.spec import KernelSpec
@@ -134,6 +136,10 @@ class WorkerPool:
                 raise
         broken = sum(isinstance(one, str) for one in built)
         return Prepared(len(built) - broken, failed + broken, time.monotonic() - start)
+
+    def disturbed(self, cpu: int) -> AbstractContextManager[None]:
+        """While it is entered, one busy process keeps `cpu` busy."""
+        return neighbour(cpu)
 
     # --- the steps ---
 

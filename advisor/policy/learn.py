@@ -31,6 +31,7 @@ from advisor.records import (
     Verdict,
     pairs,
 )
+from advisor.search.race import LEAST_ROUNDS
 from advisor.search.samples import p25, summary
 
 DEPENDS = ("source_hash", "compiler", "openmp", "kernel")
@@ -201,7 +202,8 @@ def _points(process: Process, evidence: Evidence) -> dict[Choice, dict[int, Poin
         for standing in race.standings:
             if standing.summary and counts_for(standing.choice, process):
                 n = race.problem.n
-                point = Point(n, standing.summary, True, evidence.stolen.get(n, {}).get(standing.choice))
+                settled = standing.summary.samples >= LEAST_ROUNDS
+                point = Point(n, standing.summary, settled, evidence.stolen.get(n, {}).get(standing.choice))
                 found.setdefault(_under(standing.choice, process), {})[n] = point
     return found
 

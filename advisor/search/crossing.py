@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Sequence
 
 from advisor.records import Choice, Problem, Verdict
+from advisor.search.plan import STOLEN_SHARE
 from advisor.search.race import Heat
 from advisor.search.run import Limits, Run
 
@@ -43,11 +44,12 @@ def cross(run: Run) -> None:
     """Run the crossing heats that time allows; what is left out is noted."""
     heats = crossings(run.verdicts)
     run.progress.stage("crossings", len(heats))
+    until = run.deadline_before(STOLEN_SHARE)
     for heat in heats:
-        if run.out_of_time():
+        if run.out_of_time(until):
             run.notes.append(f"no time to race both neighbours' winners at n = {heat.problem.n}: its border is rough")
             continue
         run.prepare(heat.problem, heat.choices)
-        verdict, _ = run.race(heat, Limits(rounds=ROUNDS))
+        verdict, _ = run.race(heat, Limits(until, ROUNDS))
         run.verdicts += [verdict] if verdict else []
         run.progress.advance(f"n={heat.problem.n}")

@@ -15,20 +15,22 @@ from advisor.search.request import PROTOCOL, Request, space_hash
 VerdictKey = tuple[str, Problem, frozenset[Choice]]
 """Purpose, problem, who raced: the same heat need not be run again."""
 
-REST = "rest"
-"""Phase of a trial that the exhaustive pass took, which a search must not have known."""
+REST, STOLEN = "rest", "stolen"
+"""Phases of trials that are no first looks of a search: of the exhaustive pass, which a search must not have known, and
+beside a busy neighbour, which are another regime."""
 
 
 class Known(NamedTuple):
-    """Trials a problem in the order measured, those of exhaustive passes apart; verdicts a heat; notes on the log."""
+    """Trials a problem in the order measured, each phase apart; verdicts a heat; notes on the log."""
 
     trials: dict[Problem, tuple[Measurement, ...]]
     rest: dict[Problem, tuple[Measurement, ...]]
+    stolen: dict[Problem, tuple[Measurement, ...]]
     verdicts: dict[VerdictKey, Verdict]
     notes: tuple[str, ...] = ()
 
 
-NOTHING = Known({}, {}, {})
+NOTHING = Known({}, {}, {}, {})
 
 
 def verdict_key(verdict: Verdict) -> VerdictKey:
@@ -67,18 +69,27 @@ def known(path: str, request: Request) -> Known:
     found = read(path)
     sessions = [r.get("session") for r in found.records if r["kind"] == "session" and same_run(r, request)]
     mine = of_sessions(found.records, [session for session in sessions if isinstance(session, str)])
-    rest = [record for record in mine if record.get("phase") == REST]
-    looks = [record for record in mine if record.get("phase") != REST]
-    verdicts = _parsed(mine, "verdict", Verdict)
-    return Known(_by_problem(looks), _by_problem(rest), {verdict_key(v): v for v in verdicts}, found.notes)
+    looks, rest, stolen = _phases(mine)
+    verdicts = {verdict_key(v): v for v in _parsed(mine, "verdict", Verdict)}
+    return Known(_by_problem(looks), _by_problem(rest), _by_problem(stolen), verdicts, found.notes)
+
+
+def _phases(records: Iterable[dict[str, Any]]) -> tuple[list[dict[str, Any]], ...]:
+    """The records of searches, of exhaustive passes, and of measurements beside a neighbour."""
+    sorted_out: dict[str, list[dict[str, Any]]] = {"": [], REST: [], STOLEN: []}
+    for record in records:
+        phase = record.get("phase")
+        sorted_out[phase if phase in (REST, STOLEN) else ""].append(record)
+    return tuple(sorted_out.values())
 
 
 class Past(NamedTuple):
-    """Races and first looks of earlier sessions, each in the order measured, and notes on the log."""
+    """Races, first looks, and measurements beside a neighbour of earlier sessions, in order; notes on the log."""
 
     verdicts: tuple[Verdict, ...] = ()
     trials: tuple[Measurement, ...] = ()
     notes: tuple[str, ...] = ()
+    stolen: tuple[Measurement, ...] = ()
 
 
 def past(path: str, request: Request) -> Past:
@@ -104,8 +115,13 @@ def past(path: str, request: Request) -> Past:
 
     verdicts = [v for v in _parsed(mine, "verdict", Verdict) if counts(v.problem, *(s.choice for s in v.standings))]
     raced = {verdict.problem for verdict in verdicts}
-    trials = [t for t in _parsed(mine, "trial", Measurement) if t.problem in raced and counts(t.problem, t.choice)]
-    return Past(tuple(verdicts), tuple(trials), found.notes)
+    looks, rest, beside = _phases(mine)
+
+    def trials(records: list[dict[str, Any]]) -> tuple[Measurement, ...]:
+        found = _parsed(records, "trial", Measurement)
+        return tuple(t for t in found if t.problem in raced and counts(t.problem, t.choice))
+
+    return Past(tuple(verdicts), trials([*looks, *rest]), found.notes, trials(beside))
 
 
 def _parsed(records: Iterable[dict[str, Any]], kind: str, cls: Any) -> list[Any]:

@@ -103,6 +103,7 @@ class Outcome(NamedTuple):
         regrets: of the searched choices, with `exhaustive`.
         reports: one a problem begun.
         notes: what the user should know: problems without a verdict, log lines left out, the budget's end.
+        stolen: measurements beside one busy neighbour.
     """
 
     verdicts: tuple[Verdict, ...]
@@ -114,6 +115,7 @@ class Outcome(NamedTuple):
     regrets: tuple[Regret, ...]
     reports: tuple[Report, ...]
     notes: tuple[str, ...]
+    stolen: tuple[Measurement, ...] = ()
 
 
 class Progress(Protocol):

@@ -11,7 +11,7 @@ from advisor import __version__
 from advisor.codec import digest, to_json
 from advisor.kernels.executor import Ask, Executor
 from advisor.records import STATUSES, Choice, Measurement, Pairs, Problem, Verdict, pairs
-from advisor.search.known import NOTHING, Known, known
+from advisor.search.known import NOTHING, STOLEN, Known, known
 from advisor.search.log import SCHEMA, Log
 from advisor.search.race import Heat, RaceOptions, RaceSample, race
 from advisor.search.request import PROTOCOL, Outcome, Progress, Regret, Report, Request, space_hash
@@ -51,6 +51,7 @@ class Run:
         self.looks: dict[Problem, dict[Choice, Measurement]] = {}
         self.best_ns: dict[Problem, float] = {}
         self.verdicts: list[Verdict] = []
+        self.stolen: list[Measurement] = []
         self.regrets: list[Regret] = []
         self.reports: list[Report] = []
         self.notes: list[str] = list(self.known.notes)
@@ -89,6 +90,10 @@ class Run:
         """Whether nothing more may start: the budget or this part of it is used up."""
         return self.clock() >= min(until, self.deadline)
 
+    def deadline_before(self, share: float) -> float:
+        """The deadline less a share of the budget that is kept for what comes after."""
+        return self.deadline - share * (self.request.options.budget_s or 0.0)
+
     def remember(self, measurement: Measurement) -> None:
         """Take a measurement of an earlier session as this run's."""
         self.looks.setdefault(measurement.problem, {})[measurement.choice] = measurement
@@ -115,6 +120,15 @@ class Run:
         self.remember(measurement)
         self._write("trial", choice_id=digest(choice), phase=phase, measurement=to_json(measurement))
         return measurement
+
+    def beside(self, problem: Problem, choice: Choice, ask: Ask) -> None:
+        """Measure a choice beside a busy neighbour, unless the log has that already."""
+        measurement = next((m for m in self.known.stolen.get(problem, ()) if m.choice == choice), None)
+        if measurement is None:
+            measurement = finite(self.executor.measure(problem, choice, ask))
+            self._account(measurement)
+            self._write("trial", choice_id=digest(choice), phase=STOLEN, measurement=to_json(measurement))
+        self.stolen.append(measurement)
 
     def prepare(self, problem: Problem, choices: Sequence[Choice]) -> None:
         """Let an executor that can compile many choices at once do so; the time counts as compiling."""
@@ -199,6 +213,7 @@ class Run:
             regrets=tuple(self.regrets),
             reports=tuple(self.reports),
             notes=tuple(dict.fromkeys(self.notes)),
+            stolen=tuple(self.stolen),
         )
 
     def _seconds(self, total: float) -> Pairs:

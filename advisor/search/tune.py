@@ -23,6 +23,7 @@ from advisor.search.request import Outcome, Progress, Report, Request, Silent, c
 from advisor.search.run import Clock, Limits, Run
 from advisor.search.seeds import seeds
 from advisor.search.space import binary, cpu_budget, default_choice, space
+from advisor.search.stolen import beside_neighbour
 from advisor.search.surrogate import Array
 
 RUNNERS_UP = 1
@@ -90,6 +91,8 @@ def _all(run: Run) -> None:
             break
         before = _one(run, problem, before, time_slice(run.clock(), run.deadline, run.request.spec, problems[i:]))
     cross(run)
+    if not run.request.options.exhaustive:
+        beside_neighbour(run)
 
 
 def _one(run: Run, problem: Problem, before: Neighbour | None, share: Slice) -> Neighbour | None:

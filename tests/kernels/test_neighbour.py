@@ -1,0 +1,32 @@
+import os
+import time
+
+from advisor.kernels.neighbour import neighbour
+
+
+def busy_children():
+    found = []
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{name}/stat", encoding="utf-8") as file:
+                words = file.read().rpartition(")")[2].split()
+        except OSError:
+            continue
+        if int(words[1]) == os.getpid():
+            found.append((int(name), int(words[11])))
+    return found
+
+
+def test_a_neighbour_keeps_its_cpu_busy_and_goes_away():
+    cpu = max(os.sched_getaffinity(0))
+    before, mask = {pid for pid, _ in busy_children()}, os.sched_getaffinity(0)
+    with neighbour(cpu):
+        (pid,) = {pid for pid, _ in busy_children()} - before
+        assert os.sched_getaffinity(pid) == {cpu}
+        start = dict(busy_children())[pid]
+        deadline = time.monotonic() + 10
+        while dict(busy_children())[pid] <= start + 2 and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert dict(busy_children())[pid] > start + 2  # ticks of user time
+    assert {pid for pid, _ in busy_children()} - before == set()
+    assert os.sched_getaffinity(0) == mask
