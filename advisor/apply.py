@@ -17,6 +17,7 @@ is then pinned from outside. Standard library only; `ctypes` is loaded on first 
 from __future__ import annotations
 
 import os
+import sys
 from _thread import allocate_lock, get_ident, get_native_id
 from collections import namedtuple
 
@@ -43,6 +44,10 @@ NOTHING = Report(0, 0, 0, ())
 
 _lock = allocate_lock()
 _active: list[_State] = []  # at most one
+_threads_at_fork = [False]
+_stranded = [False]
+"""Whether this process was forked while libgomp may have had threads. They are gone, libgomp does not know it, and the
+next team would wait for them for ever. libomp and libiomp5 notice a fork by themselves."""
 
 
 class Runtime(namedtuple("_Runtime", "path library")):
@@ -147,9 +152,43 @@ class Applied:
             return
         with _lock:
             state.depth -= 1
-            if state.depth == 0:
+            if state.depth == 0 and state in _active:  # a fork inside the block has put it back already
                 _active.remove(state)
                 _restore(state)
+
+
+def _native_threads() -> bool:
+    """Whether there are threads that Python did not start: an OpenMP runtime's, or another library's."""
+    return len(_threads_of_process()) > len(sys._current_frames())
+
+
+def _before_fork() -> None:
+    _threads_at_fork[0] = _native_threads()
+
+
+def _after_fork_in_child() -> None:
+    """Only the forking thread lives on: what another held is free, and what was applied is put back for this one."""
+    global _lock  # noqa: PLW0603 (a lock held by a thread that is gone can only be replaced)
+    _lock = allocate_lock()
+    if _active:
+        state = _active.pop()
+        _set_mask(0, state.own_mask)
+        for runtime, count in state.counts:
+            runtime.set_threads(count)
+    if _threads_at_fork[0]:
+        _stranded[0] = _stranded[0] or _libgomp_is_loaded()
+
+
+def _libgomp_is_loaded() -> bool:
+    try:
+        with open("/proc/self/maps", "rb") as maps:
+            return b"/libgomp" in maps.read()
+    except OSError:
+        return True
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_before_fork, after_in_child=_after_fork_in_child)
 
 
 def _enter(answer: Answer) -> tuple[_State | None, str]:
@@ -181,7 +220,12 @@ def _enter(answer: Answer) -> tuple[_State | None, str]:
 
 
 def _forbidden(answer: Answer) -> str:
-    """Why the CPU list must not be used now, or the empty text."""
+    """Why nothing must be applied now, or the empty text."""
+    if _stranded[0]:
+        return (
+            "this process was forked after libgomp may have started threads, which do not survive a fork; "
+            "start workers with spawn, or load the kernels after the fork"
+        )
     if not hasattr(os, "sched_setaffinity"):
         return "this system has no affinity call"
     outside = set(answer.cpus or ()) - os.sched_getaffinity(0)

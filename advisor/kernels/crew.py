@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from advisor.errors import WorkerDied
 from advisor.kernels.child import Answer, Child
 from advisor.kernels.messages import Hello, Trial
 from advisor.records import Choice, Problem, Process, Team
@@ -99,6 +100,13 @@ class Crew:
         if worker is not None:
             worker.child.kill()
 
+    def _start(self, process: Process) -> Child:
+        """A new child; a second one where the first was killed before it was ready, as an out-of-memory kill may do."""
+        try:
+            return Child(process, self._hello)
+        except WorkerDied:
+            return Child(process, self._hello)
+
     def _worker(self, lane: Lane) -> Worker:
         found = self.workers.pop(lane, None)
         if found is not None and not found.child.alive:
@@ -108,6 +116,6 @@ class Crew:
             several = [other for other in self.workers if other[1] is not None]
             if lane[1] is not None and len(several) >= LIBOMP_WORKERS:
                 self.drop(several[0])
-            found = Worker(Child(lane[0], self._hello))
+            found = Worker(self._start(lane[0]))
         self.workers[lane] = found
         return found

@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from typing import NamedTuple
 
-from advisor.errors import AdvisorError, BadInput, BuildError
+from advisor.errors import AdvisorError, BadInput, BuildError, WorkerDied
 from advisor.kernels.build import REALS, Recipe, build, make_recipe
 from advisor.kernels.child import Answer
 from advisor.kernels.compilers import find_compiler
@@ -193,7 +193,10 @@ class WorkerPool:
                 trial = trial._replace(edges=self._edges_of(variant, choice.build, problem))
         except AdvisorError as error:
             return skipped._replace(reason=str(error))
-        answer = self.crew.ask(lane, trial, ask.limit_s)
+        try:
+            answer = self.crew.ask(lane, trial, ask.limit_s)
+        except WorkerDied as error:  # not the choice's doing: it may be tried again
+            return skipped._replace(reason=str(error), compile_s=built.seconds)
         return _measurement(problem, choice, answer, trial, (before, _limits()))._replace(compile_s=built.seconds)
 
     def _possible(self, problem: Problem, made: Build, process: Process) -> Variant:

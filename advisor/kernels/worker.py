@@ -65,7 +65,9 @@ def _pipes() -> tuple[BinaryIO, BinaryIO]:
 def _limits() -> None:
     """No core dumps of crashing variants, and no endless output."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    resource.setrlimit(resource.RLIMIT_FSIZE, (STDERR_BYTES, STDERR_BYTES))
+    _, most = resource.getrlimit(resource.RLIMIT_FSIZE)
+    size = STDERR_BYTES if most == resource.RLIM_INFINITY else min(STDERR_BYTES, most)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # writes past the limit fail instead of killing
 
 
