@@ -3,6 +3,7 @@
 import ctypes
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import threading
@@ -245,3 +246,46 @@ def test_libomp_is_pinned_too(tmp_path):
 
     done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+# --- fork ---
+
+
+def in_child(work):
+    """What a function returned in a forked child, None where it did not come back in 10 s."""
+    reader, writer = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        signal.alarm(10)  # the default action ends a child that hangs
+        os.write(writer, repr(work()).encode())
+        os._exit(0)
+    os.close(writer)
+    with os.fdopen(reader, "rb") as file:
+        said = file.read().decode()
+    os.waitpid(pid, 0)
+    return said or None
+
+
+def apply_there():
+    with pinned(2).applied() as state:
+        return state.note, sorted(os.sched_getaffinity(0))
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_child_forked_after_a_team_neither_hangs_nor_stays_pinned(library):
+    library.team()
+    said = in_child(apply_there)
+    assert said is not None
+    assert "forked" in said
+    with pinned(2).applied():
+        inside = in_child(apply_there)
+    assert inside == said
+    assert str(list(CPUS)) in said
+    with pinned(2).applied() as state:  # the parent goes on as before
+        assert state.note == ""
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_lock_that_another_thread_held_at_the_fork_is_free_in_the_child(library):
+    with apply._lock:
+        assert in_child(apply_there) is not None

@@ -13,6 +13,8 @@ import kernel_fixtures as fixtures
 import psutil
 import pytest
 
+from advisor.errors import WorkerDied
+from advisor.kernels import crew
 from advisor.kernels import pool as module
 from advisor.kernels.child import Child
 from advisor.kernels.compilers import compilers
@@ -192,6 +194,30 @@ def test_a_hang_is_killed_at_its_limit(measure, pool):
     assert "0.5 s" in got.reason
     assert not pool.crew.workers
     assert measure("plain").status == "ok"
+
+
+def test_a_variant_that_only_hangs_is_given_up(pool, found):
+    ask = ASK._replace(limit_s=0.3)
+    got = [pool.measure(fixtures.problem(n), fixtures.choice(found["hang"]), ask) for n in (33, 33, 34, 35)]
+    assert [one.status for one in got] == ["timeout", "timeout", "timeout", "skipped"]
+    assert got[1].seconds == 0.0
+    assert "never came back" in got[3].reason
+
+
+def test_a_worker_killed_while_it_starts_is_started_again(pool, found, monkeypatch):
+    started = []
+
+    def child(*arguments):
+        started.append(arguments)
+        if len(started) in (1, 2, 3):
+            raise WorkerDied("a bench worker must start", got="killed by SIGKILL")
+        return Child(*arguments)
+
+    monkeypatch.setattr(crew, "Child", child)
+    pool.close()
+    got = [pool.measure(fixtures.problem(33), fixtures.choice(found["plain"]), ASK) for _ in range(2)]
+    assert [one.status for one in got] == ["skipped", "ok"]
+    assert "SIGKILL" in got[0].reason
 
 
 def test_too_much_scratch_is_skipped(measure):

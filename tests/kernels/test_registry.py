@@ -69,3 +69,13 @@ def test_a_broken_plug_in_is_left_out_with_a_warning(monkeypatch):
     points(monkeypatch, ("scale", "no_such_package_anywhere"))
     with pytest.warns(UserWarning, match="no_such_package_anywhere"):
         assert "scale" not in registry.kernels()
+
+
+@pytest.mark.parametrize(
+    "text", ["raise RuntimeError('boo')", "def (", "import sys; sys.exit(5)", "import no_such_module"]
+)
+def test_a_spec_that_does_not_run_is_refused_by_name(tmp_path, text):
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "spec.py").write_text(text)
+    with pytest.raises(BadInput, match=r"other/spec\.py must run as Python"):
+        registry.spec("other", [str(tmp_path)])

@@ -182,3 +182,9 @@ def test_two_files_of_one_name(tmp_path):
 def test_unknown_kernel():
     with pytest.raises(UnknownName, match="scale"):
         variants("nothing", [fixtures.KERNELS])
+
+
+def test_more_knob_values_than_a_search_can_list_are_refused(tmp_path):
+    knobs = {f"k{i}": list(range(10)) for i in range(5)}
+    with pytest.raises(BadInput, match="combinations"):
+        read_variant(write(tmp_path, run_knobs=knobs, defaults={**dict.fromkeys(knobs, 1), "ADV_STEP": 2}), "scale")

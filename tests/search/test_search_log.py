@@ -5,7 +5,7 @@ import threading
 import pytest
 
 from advisor.errors import BadInput, Missing, SchemaError
-from advisor.search.log import SCHEMA, Log, read
+from advisor.search.log import SCHEMA, Log, of_sessions, read
 
 SESSION = {"kind": "session", "schema": SCHEMA, "session": "s"}
 
@@ -120,3 +120,40 @@ def test_two_writers_at_once_lose_nothing(tmp_path):
     assert found.notes == ()
     for name in "ab":
         assert [r["round"] for r in found.records if r["session"] == name] == list(range(200))
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        b"[" * 300_000,
+        b"\0" * 4096,
+        b'{"kind": "session"}',
+        b'{"kind": "session", "schema": 5}',
+        b'{"kind": "verdict", "session": [1]}\n5\nnull\n"x"',
+    ],
+    ids=["deep", "zeros", "bare session", "odd schema", "odd values"],
+)
+def test_damage_costs_its_own_lines_only(tmp_path, damage):
+    path = write(tmp_path / "m.jsonl")
+    with open(path, "ab") as file:
+        file.write(damage + b"\n")
+    write(path)
+    found = read(str(path))
+    assert found.notes
+    assert len(of_sessions(found.records, ["s"])) == 12
+
+
+def test_thousands_of_damaged_lines_are_few_notes(tmp_path):
+    path = tmp_path / "m.jsonl"
+    path.write_text("x\n" * 5000)
+    notes = read(str(path)).notes
+    assert len(notes) < 10
+    assert notes[-1].endswith(f"{5000 - len(notes) + 1} more such lines")
+
+
+def test_a_pipe_in_the_place_of_a_log_is_refused_at_once(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(BadInput, match="regular file"):
+        read(str(tmp_path / "pipe"))
+    with pytest.raises(BadInput, match="regular file"):
+        Log(str(tmp_path / "pipe"))
