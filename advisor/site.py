@@ -75,17 +75,30 @@ def describe_file(path: str) -> Site:
     document = read_json(os.fspath(path))
     try:
         array = document["array"]
-        shape = CpuArray(tuple(array["axes"]), tuple(array["shape"]), tuple(array["cpus"]))
+        shape = _array(array["axes"], array["shape"], array["cpus"])
         mask = tuple(cpu for cpu in document["allowed_cpus"] if cpu in shape.cpus and cpu != ABSENT)
         quota = document.get("cpu_quota")
         budget = max(1, min(len(mask), int(quota) if quota else len(mask)))
         ids = document["hardware_id"], document["limits_id"]
         environment = dict(document.get("environment") or {})
         isa = tuple(document.get("isa") or ())
-    except (KeyError, TypeError, ValueError) as error:
+        if not mask or not all(isinstance(text, str) for text in (*ids, *isa)):
+            raise ValueError("no CPU of the array is allowed, or an id is no text")
+    except (KeyError, TypeError, ValueError, OverflowError, AttributeError) as error:
         raise BadInput(f"{path} must be a machine description", got=str(error), next_step="advisor probe") from None
     refusal = f"the answer is for the machine of {os.path.basename(path)}, not for this one"
     return Site(*ids, shape, mask, budget, environment, refusal=refusal, isa=isa)
+
+
+def _array(axes: list[str], shape: list[int], cpus: list[int]) -> CpuArray:
+    """An array from a file, checked: its extents say how long later loops are."""
+    size = 1
+    for extent in shape:
+        size *= extent if isinstance(extent, int) and extent > 0 else 0
+    whole = all(isinstance(cpu, int) and not isinstance(cpu, bool) for cpu in cpus)
+    if size != len(cpus) or len(axes) != len(shape) or not whole or not all(isinstance(axis, str) for axis in axes):
+        raise ValueError("the array's axes, shape and CPUs must fit together")
+    return CpuArray(tuple(axes), tuple(shape), tuple(cpus))
 
 
 def started_environment() -> dict[str, str]:
