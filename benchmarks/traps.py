@@ -2,7 +2,7 @@
 
     python benchmarks/traps.py [--n 1024,65536] [--json FILE]
 
-Every line is one variant (split, its default knobs, gcc), warm cache, compact placement, the neighbour pinned to the
+Every line is one variant (split, its default knobs, gcc), warm cache, compact placement or none, the neighbour pinned to the
 last CPU in reach. Quiet: 25th percentile of samples, noisy ones repeated. Stolen: mean of all calls over a second.
 """
 
@@ -22,6 +22,7 @@ from advisor.records import Choice, Machine, Problem, Process, Team
 from advisor.search.samples import summary
 from advisor.search.space import cpu_budget, default_choice, space_options
 from advisor.search.stolen import neighbour_cpu, window
+from advisor.topology.placement import UNPINNED
 from advisor.topology.probe import probe
 
 LIMIT_S = 60.0
@@ -33,6 +34,7 @@ class Line(NamedTuple):
     n: int
     threads: int
     wait_policy: str
+    pinned: bool
     quiet_p25_us: float | None
     stolen_p25_us: float | None
     stolen_mean_us: float | None
@@ -53,9 +55,12 @@ def cells(machine: Machine, problem: Problem, pool: WorkerPool, found: tuple[Var
     runtime = options.compilers[0].runtime
     lines = []
     for threads in teams(machine):
-        for wait in ("default", "passive") if threads > 1 else ("default",):
-            choice = base._replace(team=Team(threads, ""), process=Process(runtime, wait, None, "default"))
-            lines.append(cell(machine, problem, choice, pool))
+        for wait in ("default", "active", "passive") if threads > 1 else ("default",):
+            for placement in ("", UNPINNED) if threads == cpu_budget(machine) else ("",):
+                process = Process(runtime, wait, None, "default")
+                lines.append(
+                    cell(machine, problem, base._replace(team=Team(threads, placement), process=process), pool)
+                )
     return lines
 
 
@@ -71,6 +76,7 @@ def cell(machine: Machine, problem: Problem, choice: Choice, pool: WorkerPool) -
         problem.n,
         team.threads if team else 0,
         process.wait_policy if process else "-",
+        team is not None and team.placement != UNPINNED,
         calm.p25_ns / 1e3 if calm else None,
         beside.p25_ns / 1e3 if beside else None,
         beside.mean_ns / 1e3 if beside else None,
@@ -80,13 +86,14 @@ def cell(machine: Machine, problem: Problem, choice: Choice, pool: WorkerPool) -
 
 def table(lines: list[Line]) -> str:
     """A Markdown table of the cells."""
-    rows = ["| n | threads | wait policy | quiet p25, us | stolen p25, us | stolen mean, us | mean / quiet |"]
-    rows.append("|---|---|---|---|---|---|---|")
+    rows = ["| n | threads | wait policy | pinned | quiet p25, us | stolen p25, us | stolen mean, us | mean / quiet |"]
+    rows.append("|---|---|---|---|---|---|---|---|")
     for line in lines:
         ratio = line.stolen_mean_us / line.quiet_p25_us if line.stolen_mean_us and line.quiet_p25_us else None
         words = [line.quiet_p25_us, line.stolen_p25_us, line.stolen_mean_us, ratio]
         shown = ["-" if word is None else f"{word:.3g}" for word in words]
-        rows.append(f"| {line.n} | {line.threads} | {line.wait_policy} | {' | '.join(shown)} |")
+        head = f"| {line.n} | {line.threads} | {line.wait_policy} | {'yes' if line.pinned else 'no'} |"
+        rows.append(f"{head} {' | '.join(shown)} |")
     return "\n".join(rows)
 
 

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from optuna.study import Study
     from optuna.trial import Trial
 
-PATIENCE, PATIENCE_GROWTH = 3 * BATCH, 0.6
-"""Trials without an improvement of 1 % after which a search ends: 24, or 0.6 x the root of the space's size."""
+PATIENCE, PATIENCE_GROWTH = 3 * BATCH, 1.0
+"""Trials without an improvement of 1 % after which a search ends: 24, or the root of the space's size."""
 
 WORTH = math.log(1.01)
 """Improvement that counts, and promise under which a search ends: 1 %."""
@@ -113,10 +113,11 @@ def _why_stop(run: Run, study: Study, sampler: ListSampler, place: Place) -> str
         return "the share of trials is used"
     if sampler.batch_start(done) != done or done <= len(place.seeds):
         return ""
-    if sampler.promise(study) < WORTH:
-        return "no choice left promises 1 % more"
     patient = _patience(run, place)
     modelled = done - sampler.batch_start(len(place.seeds) + sampler.start_points)
+    trusted = place.prior is not None or modelled >= patient  # the first n of a run has nothing but its own few looks
+    if trusted and sampler.promise(study) < WORTH:
+        return "no choice left promises 1 % more"
     return "no improvement for long" if modelled >= patient and _stale(study, patient) else ""
 
 
