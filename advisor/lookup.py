@@ -85,7 +85,7 @@ class Policy:
         notes: list[str] = []
         site = describe_file(machine) if machine is not None else describe_here(root, notes)
         wait, spin = running_process(notes)
-        site = site._replace(wait_policy=wait, spin=spin, stale=stale)
+        site = site._replace(wait_policy=wait, spin=spin, stale=stale, hashes={})
         if instance is not None and of is not None and of > 1:
             site = share(site, instance, of, notes)
         paths = files(site, path, machine)

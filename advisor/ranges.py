@@ -241,7 +241,7 @@ def changed_fields(site: Site, table: Json, section: Json, row: Json) -> tuple[s
     build, changed = row["choice"]["build"], []
     for field in row["depends"]:
         if field == "source_hash":
-            old, new = build["source_hash"], here_hash(table["kernel"], build["variant"])
+            old, new = build["source_hash"], _remembered(site, table["kernel"], build["variant"])
         else:
             old, new = (_value(field, where, row["choice"]) for where in (then, site.environment))
         if old is not None and new is not None and old != new:
@@ -260,6 +260,15 @@ def _value(field: str, environment: Json, choice: Json) -> Any:
     if field == "openmp" and choice["process"] is not None:
         return environment.get(choice["process"]["runtime"])
     return environment.get(field)
+
+
+def _remembered(site: Site, kernel: str, variant: str) -> str | None:
+    """`here_hash`, read once for all rows of a load."""
+    if site.hashes is None:
+        return here_hash(kernel, variant)
+    if (kernel, variant) not in site.hashes:
+        site.hashes[kernel, variant] = here_hash(kernel, variant)
+    return site.hashes[kernel, variant]
 
 
 def here_hash(kernel: str, variant: str) -> str | None:

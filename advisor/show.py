@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from advisor.kernels.verify import Row
     from advisor.pipeline import TuneResult
     from advisor.records import Choice, Measurement, Section, Summary, Verdict
-    from advisor.records import Table as Tuned
     from advisor.search.request import Progress
 
 
@@ -191,7 +190,7 @@ def _tuned_facts(result: TuneResult) -> list[str]:
             f"[{low:.3f}, {high:.3f}]"
         )
     if result.table is not None:
-        found = [section.heldout for section in _answering(result.table) if section.heldout]
+        found = [section.heldout for section in _answering(result) if section.heldout]
         if found:
             worst = max(found, key=lambda heldout: heldout.worst)
             sizes = ", ".join(map(str, worst.n))
@@ -200,13 +199,18 @@ def _tuned_facts(result: TuneResult) -> list[str]:
     return [*lines, f"log   {result.log_path}", *result.notes]
 
 
-def _answering(table: Tuned) -> list[Section]:
-    """The sections that `recommend` answers from at some tuned n."""
+def _answering(result: TuneResult) -> list[Section]:
+    """The sections of what was tuned now that `recommend` answers from at some tuned n."""
     from advisor.pipeline import best_section
 
-    tuned_n = {n for section in table.sections for n in section.tuned_n}
-    best = [best_section(table, n) for n in sorted(tuned_n)]
-    return [section for section in table.sections if section in best]
+    if result.table is None:
+        return []
+    problem = result.outcome.reports[0].problem
+    wanted = (problem.dtype, problem.shape, problem.regime)
+    own = [section for section in result.table.sections if (section.dtype, section.shape, section.regime) == wanted]
+    table = result.table._replace(sections=tuple(own))
+    best = [best_section(table, n) for n in sorted({n for section in own for n in section.tuned_n})]
+    return [section for section in own if section in best]
 
 
 def verified(rows: Sequence[tuple[str, Row]]) -> str:

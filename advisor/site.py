@@ -26,12 +26,13 @@ if TYPE_CHECKING:
         part: str = ""
         refusal: str = ""
         isa: tuple[str, ...] = ()
+        hashes: dict[tuple[str, str], str | None] | None = None
 
 else:
     Site = namedtuple(
         "Site",
-        "hardware_id limits_id array mask budget environment wait_policy spin stale part refusal isa",
-        defaults=("default", None, "default", "", "", ()),
+        "hardware_id limits_id array mask budget environment wait_policy spin stale part refusal isa hashes",
+        defaults=("default", None, "default", "", "", (), None),
     )
     Site.__doc__ = """Where answers are for.
 
@@ -40,6 +41,7 @@ else:
     wait_policy, spin: the process part that runs. stale: "default" or "use".
     part: "1 of 2" when only a part of the machine is ours, else empty. refusal: why nothing may be applied, or empty.
     isa: instruction sets, to name what differs from another machine; empty when not known.
+    hashes: (kernel, variant) -> source hash, filled while a policy is loaded; None: nothing is remembered.
     """
 
 

@@ -48,10 +48,10 @@ def parts(path: str) -> dict[str, bytes]:
 def _included(content: bytes) -> list[str]:
     """Names in `#include "..."` lines."""
     names = []
-    for line in content.splitlines():
-        words = line.strip().replace(b"# ", b"#", 1)
-        if words.startswith(b"#include") and words.count(b'"') >= 2:
-            names.append(os.fsdecode(words.split(b'"')[1]))
+    for piece in content.replace(b"# include", b"#include").split(b"#include")[1:]:
+        words = piece.split(b"\n", 1)[0].split(b'"')
+        if len(words) > 2 and not words[0].strip():
+            names.append(os.fsdecode(words[1]))
     return names
 
 

@@ -26,6 +26,7 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
+import psutil
 from torch_decode import FORMS
 
 from advisor.errors import AdvisorError
@@ -60,8 +61,8 @@ CANDIDATES = {
 }
 """Knobs that are looked at where there is no table; left out: the default."""
 
-QUIET_LOAD = 0.5
-"""Load a CPU over which the machine is not quiet: half of its cores are somebody else's."""
+QUIET_PERCENT = 10.0
+"""Busy share of all CPUs, over a second in which nothing of ours runs, from which on the machine is not quiet."""
 
 LOOKS = 3
 LIMIT_S = 120.0
@@ -333,11 +334,9 @@ def heading(bench: Bench, shape: str) -> None:
     print(f"decode, {shape} shape {SHAPES[shape]}, float32, cache warm, {bench.rounds} interleaved shuffled rounds")
     print(f"{machine.model_name}, {len(machine.allowed_cpus)} CPUs in reach, {machine.caches}")
     print(f"{tools}; PyTorch {bench.torch.version if bench.torch else 'absent'}")
-    load = os.getloadavg()[0]
-    if load > QUIET_LOAD * len(machine.allowed_cpus):
-        print(
-            f"warning: a load of {load:.1f} before the first measurement: other work runs here, so quote none of this"
-        )
+    busy = psutil.cpu_percent(interval=1.0)  # workers are parked: whatever runs now is somebody else
+    if busy > QUIET_PERCENT:
+        print(f"warning: CPUs {busy:.0f} % busy before the first measurement: other work runs here, quote none of this")
 
 
 def record(machine: Machine, shape: str, results: list[Result], refused: dict[int, str]) -> dict[str, Any]:

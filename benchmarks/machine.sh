@@ -22,7 +22,7 @@ for part in $parts; do
   case $part in
   probe) run probe 60 "$python" -m advisor.cli probe ;;
   verify) run verify "${VERIFY_S:-300}" "$python" -m advisor.cli verify --kernel decode ;;
-  traps) run traps 120 "$python" "$here/traps.py" --n "${TRAPS_N:-1024,16384,262144}" --json "$out/traps.json" ;;
+  traps) run traps "${TRAPS_S:-300}" "$python" "$here/traps.py" --n "${TRAPS_N:-1024,16384,262144}" --json "$out/traps.json" ;;
   tune) run tune 420 "$python" "$here/tune.py" --n "${TUNE_N:-1024,4096,16384,65536,262144}" --limit "${TUNE_S:-400}" --json "$out/tune.json" ;;
   decode)
     run table 240 "$python" -m advisor.cli tune --kernel decode --n "${TABLE_N:-1k..1m}" --budget "${TABLE_S:-90s}"
@@ -31,7 +31,7 @@ for part in $parts; do
     run decode-served 200 "$python" "$here/decode.py" --shape served --n "${SERVED_LIST:-1024,2808,16384,65536}" --json "$out/decode-served.json"
     ;;
   lookup) run lookup 180 "$python" "$here/lookup.py" ;;
-  judge) run judge "${JUDGE_S:-300}" "$python" "$here/judge.py" --real --races "${RACES:-60}" --json "$out/judge.json" ;;
+  judge) run judge "${JUDGE_S:-300}" "$python" "$here/judge.py" --real --n "${JUDGE_N:-4096}" --races "${RACES:-60}" --json "$out/judge.json" ;;
   *) echo "no such part: $part" >&2; exit 2 ;;
   esac
 done

@@ -2,8 +2,9 @@
 
     python benchmarks/traps.py [--n 1024,65536] [--json FILE]
 
-Every line is one variant (split, its default knobs, gcc), warm cache, compact placement or none, the neighbour pinned to the
-last CPU in reach. Quiet: 25th percentile of samples, noisy ones repeated. Stolen: mean of all calls over a second.
+Every line is one variant (split, its default knobs, gcc), warm cache, compact placement or none; the neighbour is
+pinned to the last CPU in reach. Quiet: 25th percentile of samples, noisy ones repeated. Stolen: mean of all calls over
+a second.
 """
 
 from __future__ import annotations

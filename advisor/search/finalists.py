@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from advisor.records import Choice, Measurement, Process
 from advisor.search.look import ranked
 
-BEST, BELIEVED = 4, 4
-"""The best first looks that race, and those of the choices looked at that the surrogate believes fastest.
+BEST, BELIEVED = 8, 8
+"""The best first looks that race, and those of the looked at that the surrogate believes fastest, time allowing.
 
 A first look of five samples may be a fifth off; the surrogate averages over a choice's neighbours. In replays with
 recorded noise the best choice had been looked at and then not raced in one search of three without the second group.

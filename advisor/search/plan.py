@@ -27,7 +27,7 @@ LOOK_FIXED_S, LOOK_CALLS, BYTES_A_SECOND = 0.3, 7, 1e10
 LARGE_N, SMALL_SHARE, LARGE_SHARE, LEAST_TRIALS = 16384, 1 / 8, 1 / 16, 12
 """Trials: at most an eighth of the space, a sixteenth from n = 16384 where each costs more, but always a dozen."""
 
-SMALL_RACE, LARGE_RACE, LEAST_RACED = 1 / 12, 1 / 16, 4
+SMALL_RACE, LARGE_RACE, LEAST_RACED = 1 / 12, 1 / 20, 4
 """Time of a race: this share of what looking at the whole space would take, but always enough for four choices.
 
 With the shares of trials this keeps a search under a fifth of the time of an exhaustive one, except in spaces under

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -17,7 +18,7 @@ from advisor.search.exhaustive import measure_rest, regret, rivals
 from advisor.search.finalists import finalists
 from advisor.search.log import Log
 from advisor.search.look import Place, search
-from advisor.search.plan import Slice, affordable, costs, most_samples, most_trials, time_slice
+from advisor.search.plan import affordable, costs, most_samples, most_trials, time_slice
 from advisor.search.race import LEAST_ROUNDS, Heat
 from advisor.search.request import Outcome, Progress, Report, Request, Silent, check
 from advisor.search.run import Clock, Limits, Run
@@ -89,14 +90,14 @@ def _all(run: Run) -> None:
         if run.out_of_time():
             run.notes.append(f"the budget ended before n = {', '.join(str(p.n) for p in problems[i:])}")
             break
-        before = _one(run, problem, before, time_slice(run.clock(), run.deadline, run.request.spec, problems[i:]))
+        before = _one(run, problem, before, problems[i:])
     cross(run)
     if not run.request.options.exhaustive:
         beside_neighbour(run)
 
 
-def _one(run: Run, problem: Problem, before: Neighbour | None, share: Slice) -> Neighbour | None:
-    """Search and race one problem; returns what it tells the next."""
+def _one(run: Run, problem: Problem, before: Neighbour | None, left: Sequence[Problem]) -> Neighbour | None:
+    """Search and race one problem, the first of those left; returns what it tells the next."""
     begun = run.clock()
     try:
         place = _place(run, problem, before)
@@ -109,6 +110,7 @@ def _one(run: Run, problem: Problem, before: Neighbour | None, share: Slice) -> 
     report = Report(problem, size, 0, "interrupted", 0.0)
     run.reports.append(report)
     _build_ahead(run, place)
+    share = time_slice(run.clock(), run.deadline, run.request.spec, left)  # compiling is for all of them
     found = search(run, place, share.search_until)
     looked, looked_s = len(run.looks.get(problem, {})), run.clock() - begun
     exhaustive = run.request.options.exhaustive
