@@ -16,10 +16,12 @@ from advisor.topology.placement import UNPINNED, default_team, evaluate
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any
 
     Json = dict[str, Any]
     Ranges = tuple[list[int], list[Answer]]
+    Hints = Callable[[int, int], str]
 
 BETTER = 1.015
 """A process part is named as better from this ratio on: the landing bar. Source: design.md, "trustworthy", 5."""
@@ -84,11 +86,12 @@ def ranges(site: Site, table: Json, section: Json, others: list[Json]) -> Ranges
     outside = section_default(site, table, section, why)
     borders: list[int] = []
     answers = [outside]
+    hints = _hints(section, others)
     for row in section["rows"]:
         base = _row_answer(site, table, section, row)
         for low, high in _pieces(row, section["tuned_n"]):
             borders.append(low)
-            answers.append(base if base.why else _piece(base, section, row, (low, high), others))
+            answers.append(base if base.why else _piece(base, section, row, (low, high), hints))
     return [*borders, last + 1], [*answers, outside]
 
 
@@ -170,13 +173,13 @@ def _row_answer(site: Site, table: Json, section: Json, row: Json) -> Answer:
     )
 
 
-def _piece(base: Answer, section: Json, row: Json, span: tuple[int, int], others: list[Json]) -> Answer:
+def _piece(base: Answer, section: Json, row: Json, span: tuple[int, int], hints: Hints) -> Answer:
     """The answer of one piece of a row: figures at a tuned n, none between."""
     low, high = span
     tuned = section["tuned_n"]
     stale = f"stale, used as asked ({'; '.join(base.warnings)}); " if base.basis == "STALE" else ""
     below, above = max(n for n in tuned if n <= low), min(n for n in tuned if n >= high)
-    hint = _better(section, others, below, above)
+    hint = hints(below, above)
     if low not in tuned:
         basis = base.basis if stale else "INTERPOLATED"
         why = f"between the tuned n = {below} and {above}; this choice holds from {row['low']} to {row['high']}"
@@ -211,18 +214,28 @@ def row_ns(section: Json, n: int) -> float | None:
     return float(point["summary"]["p25_ns"]) if point else None
 
 
-def _better(section: Json, others: list[Json], below: int, above: int) -> str:
-    """A clause that names the process part that is faster at both ends by the landing bar, or the empty text."""
-    best, found = BETTER, ""
-    for other in others:
-        ratios = []
-        for n in {below, above}:
-            own, theirs = row_ns(section, n), row_ns(other, n)
-            ratios.append(own / theirs if own and theirs else 0.0)
-        if min(ratios) > best:
-            best = min(ratios)
-            found = f"; {start_with(other['process'])}: {best:.2g}x faster here"
-    return found
+def _times(section: Json) -> dict[int, float]:
+    """Measured times of what a section says at its tuned n."""
+    found = {n: row_ns(section, n) for n in section["tuned_n"]}
+    return {n: time for n, time in found.items() if time}
+
+
+def _hints(section: Json, others: list[Json]) -> Hints:
+    """A function of two tuned n: a clause that names the process part that is faster at both ends by the landing bar,
+    or the empty text.
+    """
+    own, rivals = _times(section), [(other, _times(other)) for other in others]
+
+    def better(below: int, above: int) -> str:
+        best, found = BETTER, ""
+        for other, theirs in rivals:
+            ratio = min(own[n] / theirs[n] if n in own and n in theirs else 0.0 for n in (below, above))
+            if ratio > best:
+                best = ratio
+                found = f"; {start_with(other['process'])}: {best:.2g}x faster here"
+        return found
+
+    return better
 
 
 def start_with(process: Json) -> str:

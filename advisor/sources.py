@@ -8,17 +8,36 @@ from __future__ import annotations
 
 import os
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+
+def _sha256() -> Callable[[bytes], Any]:
+    """The interpreter's own sha256: hashlib would load OpenSSL, which costs milliseconds."""
+    for module in (
+        "_sha256",
+        "_sha2",
+        "hashlib",
+    ):  # its name until Python 3.11, from 3.12, and where it is not built in
+        try:
+            found: Callable[[bytes], Any] = __import__(module).sha256
+        except ImportError:
+            continue
+        return found
+    raise ImportError("no sha256")
+
+
+_HASH: list[Callable[[bytes], Any]] = []
+"""The function, once it was needed."""
+
 
 def short_hash(data: bytes) -> str:
-    """Twelve hex digits of sha256. The interpreter's own module is tried first: hashlib loads OpenSSL, which costs."""
-    try:
-        from _sha2 import sha256  # type: ignore[import-not-found, unused-ignore]
-    except ImportError:
-        try:
-            from _sha256 import sha256  # type: ignore[import-not-found, unused-ignore]
-        except ImportError:
-            from hashlib import sha256
-    return str(sha256(data).hexdigest()[:12])
+    """Twelve hex digits of sha256."""
+    if not _HASH:
+        _HASH.append(_sha256())
+    return str(_HASH[0](data).hexdigest()[:12])
 
 
 def parts(path: str) -> dict[str, bytes]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 
+from advisor import fastjson
 from advisor.errors import BadInput, Missing, SchemaError
 from advisor.sources import short_hash
 
@@ -32,11 +33,8 @@ _AGAIN = "tune again, or import the table again"
 
 def content_id(document: Json) -> str:
     """Twelve hex digits that name a table's content: all of it but `schema` and `table_id` itself."""
-    import json
-
     content = {key: value for key, value in document.items() if key not in ("schema", "table_id")}
-    text = json.dumps(content, sort_keys=True, allow_nan=False, separators=(",", ":"))
-    return short_hash(text.encode())
+    return short_hash(fastjson.dumps(content).encode())
 
 
 def names(folder: str) -> tuple[str, ...]:
@@ -55,12 +53,10 @@ def read_json(path: str) -> Json:
         Missing: no such file.
         BadInput: it cannot be read, is not JSON, holds NaN or Infinity, or is no object.
     """
-    import json
-
     try:
         _check_file(path)
         with open(path, "rb") as file:
-            document = json.loads(file.read().decode("utf-8"), parse_constant=_no_constant)
+            document = fastjson.loads(file.read().decode("utf-8"))
     except FileNotFoundError:
         raise Missing("the file must be there", got=path) from None
     except BadInput:
@@ -79,10 +75,6 @@ def _check_file(path: str) -> None:
         raise BadInput(f"{path} must be a readable JSON file", got="a folder, a pipe or a device")
     if found.st_size > LARGEST:
         raise BadInput(f"{path} is too large to be read", got=f"{found.st_size} bytes", allowed=f"{LARGEST} bytes")
-
-
-def _no_constant(name: str) -> object:
-    raise BadInput("numbers in artefacts are finite", got=name)
 
 
 def read_table(path: str) -> Json:
