@@ -24,14 +24,14 @@ RACE_SHARE = 0.4
 LOOK_FIXED_S, LOOK_CALLS, BYTES_A_SECOND = 0.3, 7, 1e10
 """A first look's time, to share a budget only: building and verifying; 5 samples and 2 warm-ups at 10 GB/s."""
 
-LARGE_N, SMALL_SHARE, LARGE_SHARE, LEAST_TRIALS = 16384, 1 / 8, 1 / 16, 12
-"""Trials: at most an eighth of the space, a sixteenth from n = 16384 where each costs more, but always a dozen."""
+LARGE_N, SMALL_SHARE, LARGE_SHARE, LEAST_TRIALS = 16384, 1 / 8, 1 / 16, 24
+"""Trials: at most an eighth of the space, a sixteenth from n = 16384 where each costs more, but always two dozen."""
 
 SMALL_RACE, LARGE_RACE, LEAST_RACED = 1 / 12, 1 / 20, 4
 """Time of a race: this share of what looking at the whole space would take, but always enough for four choices.
 
 With the shares of trials this keeps a search under a fifth of the time of an exhaustive one, except in spaces under
-some 300 choices, where the dozen trials and the four racers are most of it (docs/figures.md).
+some 300 choices, where the two dozen trials and the four racers are most of it (docs/figures.md).
 """
 
 
