@@ -30,8 +30,8 @@ LARGE_N, SMALL_SHARE, LARGE_SHARE, LEAST_TRIALS = 16384, 1 / 8, 1 / 16, 24
 SMALL_RACE, LARGE_RACE, LEAST_RACED = 1 / 12, 1 / 20, 4
 """Time of a race: this share of what looking at the whole space would take, but always enough for four choices.
 
-With the shares of trials this keeps a search under a fifth of the time of an exhaustive one, except in spaces under
-some 300 choices, where the two dozen trials and the four racers are most of it (docs/figures.md).
+With the shares of trials this keeps a search near a fifth of the time of an exhaustive one in a space of a thousand
+choices; under some 300, the two dozen trials and the four racers are more than that (docs/figures.md).
 """
 
 
