@@ -17,7 +17,7 @@ from advisor.kernels.library import Loaded, Runner
 from advisor.kernels.messages import Edge, Reply, Trial
 from advisor.kernels.operands import Operands
 from advisor.kernels.sampling import Meter, Plan, Reading, Samples, sample
-from advisor.kernels.spec import Array, KernelSpec
+from advisor.kernels.spec import Expected, KernelSpec
 from advisor.records import Problem, pairs
 
 KEPT_BYTES = 64 << 20
@@ -30,6 +30,9 @@ ticks of up to 10 ms."""
 Team = tuple[int, tuple[int, ...] | None, tuple[int, ...]]
 """(threads, cpus, mask) of a team."""
 
+Drawn = tuple[Problem, str]
+"""A problem and what its inputs are drawn from."""
+
 
 class Refused(Exception):
     """A trial ends here with a reply. Never leaves the worker."""
@@ -37,13 +40,6 @@ class Refused(Exception):
     def __init__(self, reply: Reply) -> None:
         super().__init__(reply.reason)
         self.reply = reply
-
-
-class Reference(NamedTuple):
-    """What the DNF says of a problem."""
-
-    outputs: dict[str, Array]
-    tolerance: float
 
 
 class Bench:
@@ -54,25 +50,25 @@ class Bench:
         self.seed = seed
         self.meter = Meter()
         self._libraries: dict[str, Loaded] = {}
-        self._operands: dict[tuple[Problem, int, Team | None], Operands] = {}
-        self._references: dict[Problem, Reference] = {}
-        self._passed: dict[tuple[str, Problem, tuple[int, ...], int | None], Judgement] = {}
+        self._operands: dict[tuple[Drawn, int, Team | None], Operands] = {}
+        self._references: dict[Drawn, dict[str, Expected]] = {}
+        self._passed: dict[tuple[str, Drawn, tuple[int, ...], int | None], Judgement] = {}
         self._calls: dict[tuple[object, ...], int] = {}
         self._runtimes: tuple[str, ...] = ()
         self._team: Team | None = None
-        self._current: Problem | None = None
+        self._current: Drawn | None = None
 
     def needs_inputs(self, trial: Trial) -> bool:
         """Whether this trial's problem is another than the last one's, so that there may be inputs to make."""
-        return trial.problem != self._current
+        return _drawn(trial) != self._current
 
     def prepare(self, trial: Trial) -> None:
         """Let go of the last problem, and make inputs and reference of this one where they are not here yet."""
         self._current = self._team = None
         os.sched_setaffinity(0, trial.mask)  # this thread was pinned with its team; making inputs may use all CPUs
-        self._forget(trial.problem)
-        self._reference(trial.problem, self._any_operands(trial.problem, _shared_sets(trial)))
-        self._current = trial.problem
+        self._forget(_drawn(trial))
+        self._reference(_drawn(trial), self._any_operands(_drawn(trial), _shared_sets(trial)))
+        self._current = _drawn(trial)
 
     def trial(self, trial: Trial) -> Reply:
         """Check, then time.
@@ -115,7 +111,7 @@ class Bench:
 
     # --- operands and reference ---
 
-    def _forget(self, current: Problem) -> None:
+    def _forget(self, current: Drawn) -> None:
         """Let go of what only an earlier problem needed; small operands (edges) stay."""
         earlier = [key for key in self._operands if key[0] != current]
         total = 0
@@ -124,35 +120,35 @@ class Bench:
             if total > KEPT_BYTES:
                 del self._operands[key]
         held = {key[0] for key in self._operands} | {current}
-        self._references = {problem: found for problem, found in self._references.items() if problem in held}
+        self._references = {drawn: found for drawn, found in self._references.items() if drawn in held}
 
-    def _any_operands(self, problem: Problem, sets: int = 1) -> Operands:
+    def _any_operands(self, drawn: Drawn, sets: int = 1) -> Operands:
         """Operands whose pages may lie anywhere."""
-        key = (problem, sets, None)
+        key = (drawn, sets, None)
         if key not in self._operands:
-            self._operands[key] = ops.make(self.spec, problem, self.spec.inputs(problem, self.seed), sets)
+            problem, draw = drawn
+            self._operands[key] = ops.make(self.spec, problem, self.spec.inputs(problem, self.seed, draw), sets)
         return self._operands[key]
 
     def _timed_operands(self, loaded: Loaded, trial: Trial) -> Operands:
         """The operands to time with: touched first by the trial's own team where a machine has several nodes."""
         if not trial.own_pages:
-            return self._any_operands(trial.problem, trial.sets)
+            return self._any_operands(_drawn(trial), trial.sets)
         team: Team = (trial.threads, trial.cpus, trial.mask)
-        key = (trial.problem, trial.sets, team)
+        key = (_drawn(trial), trial.sets, team)
         if key not in self._operands:
-            for other in [k for k in self._operands if k[0] == trial.problem and k[2] is not None]:
+            for other in [k for k in self._operands if k[0] == key[0] and k[2] is not None]:
                 del self._operands[other]  # one team's copy at a time beside the one that all are made from
-            source = ops.inputs(self.spec, self._any_operands(trial.problem))
+            source = ops.inputs(self.spec, self._any_operands(_drawn(trial)))
 
             touch = functools.partial(lib.touch, loaded, threads=trial.threads)
             self._operands[key] = ops.make(self.spec, trial.problem, source, trial.sets, touch)
         return self._operands[key]
 
-    def _reference(self, problem: Problem, operands: Operands) -> Reference:
-        if problem not in self._references:
-            outputs = self.spec.reference(problem, ops.inputs(self.spec, operands))
-            self._references[problem] = Reference(outputs, self.spec.tolerance(problem))
-        return self._references[problem]
+    def _reference(self, drawn: Drawn, operands: Operands) -> dict[str, Expected]:
+        if drawn not in self._references:
+            self._references[drawn] = self.spec.reference(drawn[0], ops.inputs(self.spec, operands))
+        return self._references[drawn]
 
     # --- checking ---
 
@@ -164,23 +160,23 @@ class Bench:
         Raises:
             Refused: with status wrong.
         """
-        for edge in (*trial.edges, Edge(trial.problem, trial.dims)):
+        for edge in (*trial.edges, Edge(trial.problem, trial.dims, trial.draw)):
             any_team = edge.problem != trial.problem and edge.problem.n > trial.threads
-            key = (trial.binary.key, edge.problem, edge.dims, None if any_team else trial.threads)
+            key = (trial.binary.key, _drawn(edge), edge.dims, None if any_team else trial.threads)
             if key not in self._passed:
                 self._passed[key] = self._checked_once(loaded, trial, edge)
         return self._passed[key]
 
     def _checked_once(self, loaded: Loaded, trial: Trial, edge: Edge) -> Judgement:
-        operands = self._any_operands(edge.problem, _shared_sets(trial) if edge.problem == trial.problem else 1)
-        reference = self._reference(edge.problem, operands)
+        operands = self._any_operands(_drawn(edge), _shared_sets(trial) if _drawn(edge) == _drawn(trial) else 1)
+        reference = self._reference(_drawn(edge), operands)
         space = self._scratch(loaded, edge, trial)
         space.data[...] = ops.POISON
         outputs = ops.outputs(self.spec, operands)
         for one in outputs.values():
             ops.mark(one)
         Runner(loaded, operands, edge.dims, space, trial.threads).run(1)
-        return _right(judge({**outputs}, *reference), space, edge.problem, trial.problem)
+        return _right(judge(outputs, reference), space, edge, trial.problem)
 
     def _scratch(self, loaded: Loaded, edge: Edge, trial: Trial) -> ops.Block:
         size = lib.workspace_bytes(loaded, edge.dims, trial.threads)
@@ -209,7 +205,8 @@ class Bench:
         after, stolen, extra = self.meter.read(), _steal(), _tasks() - threads[1]
         self._calls[key] = taken.calls
         outputs = ops.outputs(self.spec, operands, runner.last_set)
-        after_all = _right(judge(outputs, *self._references[trial.problem]), space, trial.problem, trial.problem)
+        edge = Edge(trial.problem, trial.dims, trial.draw)
+        after_all = _right(judge(outputs, self._references[_drawn(trial)]), space, edge, trial.problem)
         cpus = lib.team(loaded, trial.threads)[1]
         if trial.cpus is not None and cpus != trial.cpus:
             self._team = None  # something moved a thread: bind the team again next time
@@ -227,7 +224,7 @@ class Bench:
             status="ok",
             samples_ns=taken.samples_ns,
             error=max(checked.error or 0.0, after_all.error or 0.0),
-            tolerance=checked.tolerance,
+            tolerance=after_all.tolerance if (after_all.error or 0.0) > (checked.error or 0.0) else checked.tolerance,
             threads_observed=_observed(threads[0], extra, taken, (before, after)),
             kernel_s=taken.kernel_ns * 1e-9,
             conditions=pairs(conditions),
@@ -251,7 +248,11 @@ def _shared_sets(trial: Trial) -> int:
     return 1 if trial.own_pages else trial.sets
 
 
-def _right(found: Judgement, space: ops.Block, problem: Problem, asked: Problem) -> Judgement:
+def _drawn(what: Trial | Edge) -> Drawn:
+    return what.problem, what.draw
+
+
+def _right(found: Judgement, space: ops.Block, edge: Edge, asked: Problem) -> Judgement:
     """The judgement when all is right.
 
     Raises:
@@ -260,8 +261,10 @@ def _right(found: Judgement, space: ops.Block, problem: Problem, asked: Problem)
     overrun = not ops.intact(space)
     if not found.reason and not overrun:
         return found
+    problem = edge.problem
     where = "" if problem == asked else f" at n={problem.n} ({' '.join(f'{k}={v}' for k, v in problem.shape)})"
-    reason = ("wrote outside of its workspace" if overrun else found.reason) + where
+    drawn = "" if edge.draw == "normal" else f", inputs of {edge.draw} scale"
+    reason = ("wrote outside of its workspace" if overrun else found.reason) + where + drawn
     raise Refused(
         Reply("wrong", reason, error=found.error, tolerance=found.tolerance, sound=not (overrun or found.spoiled))
     )

@@ -10,6 +10,9 @@ from advisor.records import Pairs, Problem
 EDGE_ELEMENTS = 1 << 20
 """Edge problems that move more elements than this are left to `advisor verify`: a check must take milliseconds."""
 
+EDGE_FLOPS = 1 << 26
+"""The same for edge problems with more arithmetic than this."""
+
 
 def edges(spec: KernelSpec, variant: Variant, problem: Problem, knobs: Pairs) -> tuple[Edge, ...]:
     """The edge problems of a build on the way to `problem`, smallest n first.
@@ -26,7 +29,12 @@ def edges(spec: KernelSpec, variant: Variant, problem: Problem, knobs: Pairs) ->
         if edge.n <= problem.n
         and edge != problem
         and sum(spec.elements(edge)) <= EDGE_ELEMENTS
+        and spec.flops(edge) <= EDGE_FLOPS
         and is_valid(variant, edge, knobs)
         and macro_values(variant, edge, knobs) == macros
     ]
-    return tuple(Edge(edge, entry_dims(spec, variant, edge, knobs)) for edge in sorted(kept, key=lambda e: e.n))
+    return tuple(
+        Edge(edge, entry_dims(spec, variant, edge, knobs), draw)
+        for edge in sorted(kept, key=lambda e: e.n)
+        for draw in spec.draws
+    )

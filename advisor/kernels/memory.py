@@ -6,6 +6,7 @@ up to the root, version 1 and 2. A limit's page cache that the kernel would give
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable
 
@@ -20,6 +21,12 @@ _V1_UNLIMITED = 1 << 60
 """Version 1 writes a number near 2**63 where there is no limit."""
 
 
+def operand_bytes(spec: KernelSpec, problem: Problem) -> int:
+    """Bytes of one set of operands, inputs and outputs."""
+    types = spec.types(problem)
+    return sum(math.prod(shape) * ITEM_BYTES[types[name]] for name, shape in spec.shapes(problem).items())
+
+
 def need_bytes(spec: KernelSpec, problem: Problem, copies: int = 1) -> int:
     """Bytes that a trial keeps and needs for a moment, apart from the variant's workspace.
 
@@ -32,8 +39,8 @@ def need_bytes(spec: KernelSpec, problem: Problem, copies: int = 1) -> int:
         Inputs and outputs in their dtype, once as they are made and once for each copy, and once more in float64 for
         the reference.
     """
-    elements = sum(spec.elements(problem))
-    return elements * (ITEM_BYTES[problem.dtype] * (1 + copies) + ITEM_BYTES["float64"])
+    elements = sum(math.prod(shape) for shape in spec.shapes(problem).values())
+    return operand_bytes(spec, problem) * (1 + copies) + elements * ITEM_BYTES["float64"]
 
 
 def room_bytes(root: str = "/", pid: str = "self") -> int | None:

@@ -20,10 +20,14 @@ class Hello(NamedTuple):
 
 
 class Edge(NamedTuple):
-    """A small problem that a build must get right before it is timed, with the dims for the entry."""
+    """A small problem that a build must get right before it is timed, with the dims for the entry.
+
+    `draw`: what its inputs are drawn from, see KernelSpec.
+    """
 
     problem: Problem
     dims: tuple[int, ...]
+    draw: str = "normal"
 
 
 class Binary(NamedTuple):
@@ -44,6 +48,7 @@ class Trial(NamedTuple):
         sets: sets of operands to rotate through (1: cache warm).
         own_pages: operands must have been touched first by this very team (machines with several NUMA nodes).
         scratch_bytes: the most that the variant's workspace may take; None: unknown, no limit.
+        draw: what the problem's inputs are drawn from, see KernelSpec.
     """
 
     problem: Problem
@@ -60,6 +65,7 @@ class Trial(NamedTuple):
     sets: int
     own_pages: bool
     scratch_bytes: int | None
+    draw: str = "normal"
 
 
 class Reply(NamedTuple):

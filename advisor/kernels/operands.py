@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from advisor.errors import AdvisorError
-from advisor.kernels.spec import Array, KernelSpec
+from advisor.kernels.spec import STORAGE, Array, KernelSpec
 from advisor.records import Problem
 
 GUARD_BYTES = 4096
@@ -122,8 +122,8 @@ def make(
         sets: how many equal sets.
         touch: called with all blocks before anything is written to them.
     """
-    shapes = {**{name: array.shape for name, array in inputs.items()}, **spec.outputs(problem)}
-    made = tuple(tuple(block(shapes[name], problem.dtype) for name in spec.buffers) for _ in range(sets))
+    shapes, types = spec.shapes(problem), spec.types(problem)
+    made = tuple(tuple(block(shapes[name], STORAGE[types[name]]) for name in spec.buffers) for _ in range(sets))
     blocks = [one for group in made for one in group]
     if touch:
         touch(blocks)

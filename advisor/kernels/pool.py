@@ -20,7 +20,7 @@ from advisor.kernels.compilers import find_compiler
 from advisor.kernels.crew import Crew, Lane, lane_of
 from advisor.kernels.edges import edges
 from advisor.kernels.executor import Ask
-from advisor.kernels.memory import ITEM_BYTES, USABLE, need_bytes, room_bytes
+from advisor.kernels.memory import USABLE, need_bytes, operand_bytes, room_bytes
 from advisor.kernels.messages import Binary, Edge, Hello, Trial
 from advisor.kernels.neighbour import neighbour
 from advisor.kernels.process import LAUNCH_MASK, openmp_environment
@@ -110,11 +110,11 @@ class WorkerPool:
         A choice that crashed a worker or hung is not run again on the same problem: the answer is the one it gave. A
         variant that only ever hung is not run again at all.
         """
-        return self._measure(problem, choice, ask, with_edges=True)
+        return self._measure(problem, choice, ask, None)
 
-    def check(self, problem: Problem, choice: Choice, limit_s: float) -> Measurement:
-        """Compare one choice with the DNF on one problem, without edge problems and without timing."""
-        return self._measure(problem, choice, Ask(0, limit_s), with_edges=False)
+    def check(self, problem: Problem, choice: Choice, limit_s: float, draw: str = "normal") -> Measurement:
+        """Compare one choice with the DNF on one problem and draw of inputs, without edges and without timing."""
+        return self._measure(problem, choice, Ask(0, limit_s), draw)
 
     def prepare(self, problem: Problem, choices: Iterable[Choice]) -> Prepared:
         """Compile what these choices need, several at a time within the CPU budget. Failures are remembered."""
@@ -143,12 +143,13 @@ class WorkerPool:
 
     # --- the steps ---
 
-    def _measure(self, problem: Problem, choice: Choice, ask: Ask, with_edges: bool) -> Measurement:
+    def _measure(self, problem: Problem, choice: Choice, ask: Ask, draw: str | None) -> Measurement:
+        """`draw` None: normal inputs, edge problems first."""
         start = time.monotonic()
         known = self._not_again(problem, choice)
         if known is not None:
             return known
-        found = self._attempt(problem, choice, ask, with_edges)
+        found = self._attempt(problem, choice, ask, draw)
         self._note_fate(problem, choice, found)
         return found._replace(seconds=time.monotonic() - start)
 
@@ -172,7 +173,7 @@ class WorkerPool:
         elif found.status == "ok":
             self._returned.add(variant)
 
-    def _attempt(self, problem: Problem, choice: Choice, ask: Ask, with_edges: bool) -> Measurement:
+    def _attempt(self, problem: Problem, choice: Choice, ask: Ask, draw: str | None) -> Measurement:
         skipped = Measurement(problem, choice, "skipped")
         lane = lane_of(choice)
         if choice.team is None or choice.process is None or lane is None:
@@ -189,7 +190,9 @@ class WorkerPool:
                 return skipped._replace(reason=built)
             trial = self._trial(problem, variant, choice.build, choice.team, ask)
             trial = trial._replace(binary=built.binary, cpus=cpus, mask=before.mask, scratch_bytes=room.scratch_bytes)
-            if with_edges and not self.crew.passed(lane, trial):
+            if draw is not None:
+                trial = trial._replace(draw=draw)
+            elif not self.crew.passed(lane, trial):
                 trial = trial._replace(edges=self._edges_of(variant, choice.build, problem))
         except AdvisorError as error:
             return skipped._replace(reason=str(error))
@@ -284,7 +287,7 @@ class WorkerPool:
         if problem.regime != "cold":
             return 1
         caches = (self.machine.caches.l3 or 0) * max(1, len(self.machine.l3_groups)) or ASSUMED_CACHE_BYTES
-        one = sum(self.spec.elements(problem)) * ITEM_BYTES[problem.dtype]
+        one = operand_bytes(self.spec, problem)
         return min(MOST_SETS, max(2, -(-COLD_FACTOR * caches // max(one, 1)) + 1))
 
     def _room(self, problem: Problem, lane: Lane) -> _Room:

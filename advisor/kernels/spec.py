@@ -1,8 +1,8 @@
 """KernelSpec: what a kernel computes (its DNF), apart from every realisation of it.
 
 A kernel is a folder with a `spec.py` that defines `SPEC`, an instance of a KernelSpec subclass, and one source file a
-variant. The frame calls, in this order: `problem` (once a request), `elements` and `flops` (before a launch), `inputs`
-and `outputs` (in the bench worker, which owns the arrays), `reference` and `tolerance` (in the bench worker, to judge).
+variant. The frame calls, in this order: `problem` (once a request), `elements`, `flops`, `shapes` and `types` (before a
+launch), `inputs` (in the bench worker, which owns the arrays), `reference` (in the bench worker, to judge).
 """
 
 from __future__ import annotations
@@ -17,6 +17,29 @@ from advisor.records import Pairs, Problem, pairs
 Array = np.ndarray[Any, Any]
 UNIT_ROUNDOFF = {"float64": 2.0**-53, "float32": 2.0**-24, "bfloat16": 2.0**-8, "float16": 2.0**-11}
 """Unit roundoff of round to nearest. Source: IEEE 754; bfloat16 keeps 8 bits of significand."""
+
+
+DRAWS = ("normal", "outlier")
+"""What inputs may be drawn from: standard normal numbers, or the scale of outliers seen in real models."""
+
+STORAGE = {"float64": np.float64, "float32": np.float32, "float16": np.float16, "bfloat16": np.uint16}
+"""dtype -> the numpy type that holds it; numpy has no bfloat16, so its bits are held as integers."""
+
+
+class Expected(NamedTuple):
+    """What the DNF says of one output.
+
+    Attributes:
+        values: in float64, of the output's shape; where `rows` is given, [len(rows), last axis] instead.
+        tolerance: the largest |output - values| / max(1, |values|) that rounding explains. Derived from dtype,
+            reduction length and the size of the inputs; never tuned.
+        rows: which rows of the output, seen as [rows, last axis], are known; None: all. The rest is only checked to be
+            written and finite: a whole reference would take too long.
+    """
+
+    values: Array
+    tolerance: float
+    rows: Array | None = None
 
 
 class Elements(NamedTuple):
@@ -43,6 +66,8 @@ class KernelSpec:
         parameters: the fixed shape, name -> Parameter. A boolean is the integer 0 or 1.
         dtypes: the dtypes that have a reference.
         buffers: names of inputs then outputs, in the order of the C entry's pointers.
+        written: names of the outputs, the last of `buffers`.
+        draws: what inputs can be drawn from, of DRAWS; "normal" is always there.
         dims: names of the numbers handed to the C entry, in order; taken from `Problem.dims()`.
     """
 
@@ -51,6 +76,8 @@ class KernelSpec:
     parameters: ClassVar[dict[str, Parameter]]
     dtypes: ClassVar[tuple[str, ...]]
     buffers: ClassVar[tuple[str, ...]]
+    written: ClassVar[tuple[str, ...]]
+    draws: ClassVar[tuple[str, ...]] = ("normal",)
     dims: ClassVar[tuple[str, ...]]
 
     def problem(self, n: int, dtype: str = "float32", regime: str = "warm", **shape: int) -> Problem:
@@ -83,20 +110,26 @@ class KernelSpec:
         """Predicted elements read and written by the DNF."""
         raise NotImplementedError
 
-    def inputs(self, problem: Problem, seed: int) -> dict[str, Array]:
-        """Fresh random inputs, C-contiguous, of the problem's dtype."""
+    def shapes(self, problem: Problem) -> dict[str, tuple[int, ...]]:
+        """The shape of every buffer, in the order of `buffers`."""
         raise NotImplementedError
 
-    def outputs(self, problem: Problem) -> dict[str, tuple[int, ...]]:
-        """Shapes of the outputs."""
+    def types(self, problem: Problem) -> dict[str, str]:
+        """The dtype of every buffer: the problem's. Override where only some are stored in it (16-bit caches)."""
+        return dict.fromkeys(self.buffers, problem.dtype)
+
+    def inputs(self, problem: Problem, seed: int, draw: str = "normal") -> dict[str, Array]:
+        """Fresh random inputs, C-contiguous, each of the numpy type that holds its dtype (STORAGE).
+
+        Args:
+            problem: one problem.
+            seed: the same seed gives the same inputs.
+            draw: one of `draws`.
+        """
         raise NotImplementedError
 
-    def reference(self, problem: Problem, inputs: dict[str, Array]) -> dict[str, Array]:
-        """The outputs in float64."""
-        raise NotImplementedError
-
-    def tolerance(self, problem: Problem) -> float:
-        """The largest error that rounding explains, for outputs of order one. Derived, never tuned."""
+    def reference(self, problem: Problem, inputs: dict[str, Array]) -> dict[str, Expected]:
+        """What each output must be, computed in float64, with the tolerance for these very inputs."""
         raise NotImplementedError
 
     def edges(self) -> tuple[Problem, ...]:

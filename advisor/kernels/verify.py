@@ -23,7 +23,7 @@ CHECK_LIMIT_S = 60.0
 
 
 class Row(NamedTuple):
-    """One check. `error` is None where nothing finite was compared; `status` as in a Measurement."""
+    """One check. `draw`: what the inputs were drawn from. `error` is None where nothing finite was compared; `status` as in a Measurement."""
 
     variant: str
     knobs: Pairs
@@ -31,6 +31,7 @@ class Row(NamedTuple):
     flags: str
     threads: int
     problem: Problem
+    draw: str
     error: float | None
     tolerance: float | None
     status: str
@@ -59,8 +60,8 @@ def rows(
         for problem in wanted:
             choices = [choice for variant in variants for choice in choices_of(machine, variant, problem, found)]
             pool.prepare(problem, choices)
-            for choice in choices:
-                yield _row(pool.check(problem, choice, CHECK_LIMIT_S))
+            for draw, choice in itertools.product(spec.draws, choices):
+                yield _row(pool.check(problem, choice, CHECK_LIMIT_S, draw), draw)
 
 
 def choices_of(machine: Machine, variant: Variant, problem: Problem, found: Sequence[Compiler]) -> Iterator[Choice]:
@@ -97,7 +98,7 @@ def _placement(machine: Machine, threads: int) -> str:
     return ""
 
 
-def _row(found: Measurement) -> Row:
+def _row(found: Measurement, draw: str) -> Row:
     """A right result by another team than the one asked for is wrong too: it would be pinned and timed as another."""
     made, team = found.choice.build, found.choice.team
     if team and found.status == "ok" and found.threads_observed != team.threads:
@@ -110,6 +111,7 @@ def _row(found: Measurement) -> Row:
         flags=made.flags,
         threads=team.threads if team else 0,
         problem=found.problem,
+        draw=draw,
         error=found.error,
         tolerance=found.tolerance,
         status=found.status,

@@ -9,31 +9,23 @@ with g(h) = h // (heads / kv_heads): query heads that lie side by side share one
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from typing import ClassVar
 
 import numpy as np
 
 from advisor.errors import BadInput
-from advisor.kernels.spec import UNIT_ROUNDOFF, Array, Elements, KernelSpec, Parameter
+from advisor.kernels.attention import out_tolerance, rounding
+from advisor.kernels.normal import drawn
+from advisor.kernels.sixteen import narrow, widen
+from advisor.kernels.spec import DRAWS, UNIT_ROUNDOFF, Array, Elements, Expected, KernelSpec, Parameter
 from advisor.records import Problem
 
 ROWS_AT_ONCE = 8192
 """Cache rows that the reference holds in float64 at a time: 8 MiB at head_dim 128."""
 
-FILL_ELEMENTS = 1 << 20
-"""Elements of one random stream: fixed, so that inputs depend on the seed alone and not on the number of threads."""
-
-FILL_THREADS = 8
-"""Most threads that make inputs; past this, memory is the limit."""
-
-BANK_ELEMENTS = 1 << 24
-"""Elements that are drawn afresh; a larger array goes on with rotations of them."""
-
-DEVIATIONS = 6.0
-"""Standard deviations that the tolerance allows: a bound then fails with probability 2 exp(-6**2 / 2) = 3e-8."""
+COMPUTED_IN = {"float64": "float64", "float32": "float32", "bfloat16": "float32", "float16": "float32"}
+"""dtype of the problem, which is how the cache is stored -> dtype of q, out and the arithmetic."""
 
 SHAPE_EDGES = (
     (2, 1, 1, 64),
@@ -49,55 +41,6 @@ SHAPE_EDGES = (
 SIZE_EDGES = (1, 2, 3, 63, 64, 65, 1000)
 
 
-def _fresh(count: int, seed: np.random.SeedSequence) -> Array:
-    """Standard normal float32, each piece of FILL_ELEMENTS from its own stream, so that threads can share the work."""
-    out = np.empty(count, np.float32)
-    starts = range(0, count, FILL_ELEMENTS)
-
-    def fill(piece: tuple[int, np.random.SeedSequence]) -> None:
-        start, stream = piece
-        generator = np.random.Generator(np.random.SFC64(stream))
-        generator.standard_normal(out=out[start : start + FILL_ELEMENTS], dtype=np.float32)
-
-    pieces = list(zip(starts, seed.spawn(len(starts)), strict=True))
-    threads = min(FILL_THREADS, len(os.sched_getaffinity(0)), len(pieces))
-    if threads == 1:
-        for piece in pieces:
-            fill(piece)
-    else:
-        with ThreadPoolExecutor(threads) as pool:
-            list(pool.map(fill, pieces))
-    return out
-
-
-def normals(shape: tuple[int, ...], seed: np.random.SeedSequence) -> Array:
-    """Standard normal float32 of a shape; the same for the same seed, however many threads make them.
-
-    Drawing takes about 10 ns an element, so past BANK_ELEMENTS the array goes on with what was drawn, each time rotated
-    by another random amount: the distribution stays, no row keeps its place, and copying costs a tenth.
-
-    Args:
-        shape: of the result.
-        seed: where the streams come from.
-
-    Returns:
-        A new C-contiguous array.
-    """
-    count = math.prod(shape)
-    bank = _fresh(min(count, BANK_ELEMENTS), seed)
-    if count <= BANK_ELEMENTS:
-        return bank.reshape(shape)
-    out: Array = np.empty(count, np.float32)
-    turns = np.random.Generator(np.random.SFC64(seed)).integers(1, BANK_ELEMENTS, count // BANK_ELEMENTS)
-    out[:BANK_ELEMENTS] = bank
-    for start, turn in zip(range(BANK_ELEMENTS, count, BANK_ELEMENTS), turns, strict=False):
-        piece = out[start : start + BANK_ELEMENTS]
-        ahead = bank[turn : turn + len(piece)]
-        piece[: len(ahead)] = ahead
-        piece[len(ahead) :] = bank[: len(piece) - len(ahead)]
-    return out.reshape(shape)
-
-
 def _blocks(n: int) -> Iterator[slice]:
     for start in range(0, n, ROWS_AT_ONCE):
         yield slice(start, min(start + ROWS_AT_ONCE, n))
@@ -105,9 +48,6 @@ def _blocks(n: int) -> Iterator[slice]:
 
 def attend(q: Array, k: Array, v: Array) -> Array:
     """Attention of one group in float64, block by block: scores of all rows first, then the weighted sum.
-
-    The sums run over the last axis or by numpy's own loops (einsum), never by a BLAS: its threads would fight with the
-    team that the worker keeps spinning.
 
     Args:
         q: [heads of the group, d].
@@ -148,8 +88,10 @@ class DecodeSpec(KernelSpec):
         "kv_heads": Parameter("heads of the cache; heads must be a multiple", 1),
         "head_dim": Parameter("elements of one head", 64),
     }
-    dtypes: ClassVar[tuple[str, ...]] = ("float32",)
+    dtypes: ClassVar[tuple[str, ...]] = ("float32", "float64", "bfloat16", "float16")
     buffers: ClassVar[tuple[str, ...]] = ("q", "k", "v", "out")
+    written: ClassVar[tuple[str, ...]] = ("out",)
+    draws: ClassVar[tuple[str, ...]] = DRAWS
     dims: ClassVar[tuple[str, ...]] = ("batch", "heads", "kv_heads", "head_dim", "n")
 
     def check(self, shape: dict[str, int]) -> None:
@@ -178,57 +120,43 @@ class DecodeSpec(KernelSpec):
         b, h, g, d, n = (problem.dims()[name] for name in self.dims)
         return Elements(read=int(b * h * d + 2 * b * g * n * d), written=int(b * h * d))
 
-    def inputs(self, problem: Problem, seed: int) -> dict[str, Array]:
-        """q [b,h,d], k and v [b,g,n,d]: standard normal float32 (see `normals` for what it takes)."""
+    def shapes(self, problem: Problem) -> dict[str, tuple[int, ...]]:
+        """q, out [b,h,d]; k, v [b,g,n,d]."""
         b, h, g, d, n = (problem.dims()[name] for name in self.dims)
-        shapes = {"q": (b, h, d), "k": (b, g, n, d), "v": (b, g, n, d)}
-        seeds = np.random.SeedSequence(seed).spawn(len(shapes))
-        return {name: normals(shape, one) for (name, shape), one in zip(shapes.items(), seeds, strict=True)}
+        return {"q": (b, h, d), "k": (b, g, n, d), "v": (b, g, n, d), "out": (b, h, d)}
 
-    def outputs(self, problem: Problem) -> dict[str, tuple[int, ...]]:
-        """out [b,h,d]."""
-        b, h, _, d, _ = (problem.dims()[name] for name in self.dims)
-        return {"out": (b, h, d)}
+    def types(self, problem: Problem) -> dict[str, str]:
+        """The dtype of a problem is that of its cache; queries and output are float32 beside a 16-bit cache."""
+        return {name: problem.dtype if name in ("k", "v") else COMPUTED_IN[problem.dtype] for name in self.buffers}
 
-    def reference(self, problem: Problem, inputs: dict[str, Array]) -> dict[str, Array]:
-        """out [b,h,d] in float64, group by group, in scratch memory of heads/kv_heads * n numbers."""
+    def inputs(self, problem: Problem, seed: int, draw: str = "normal") -> dict[str, Array]:
+        """q [b,h,d], k and v [b,g,n,d]; in 16 bits, k and v are rounded to nearest."""
+        shapes = self.shapes(problem)
+        kind = np.dtype(COMPUTED_IN[problem.dtype])
+        found = drawn({name: shapes[name] for name in ("q", "k", "v")}, seed, draw, kind)
+        return {name: array if name == "q" else narrow(array, problem.dtype) for name, array in found.items()}
+
+    def reference(self, problem: Problem, inputs: dict[str, Array]) -> dict[str, Expected]:
+        """out [b,h,d] in float64, group by group, in scratch memory of heads/kv_heads * n numbers.
+
+        The tolerance is derived in attention.rounding and attention.out_tolerance, with the unit roundoff of the
+        arithmetic: what the cache holds is exact as it is, in 16 bits too.
+        """
         b, h, g, d, _ = (problem.dims()[name] for name in self.dims)
         q = inputs["q"].reshape(b, g, h // g, d)
-        out = [[attend(q[i, j], inputs["k"][i, j], inputs["v"][i, j]) for j in range(g)] for i in range(b)]
-        return {"out": np.array(out).reshape(b, h, d)}
-
-    def tolerance(self, problem: Problem) -> float:
-        """The largest error of out that rounding explains, for v of order one (times max|v| otherwise).
-
-        Let u be the unit roundoff and L = DEVIATIONS. A sum of m rounded terms has a relative error, against the sum of
-        magnitudes, of at most e(m) = L sqrt(m) u: the probabilistic form of the classical m u.
-
-        1. A score is a sum of d products, scaled: m = d + 2. Its magnitudes sum to at most |q| |k| / sqrt(d), and the
-           norm of d standard normals is at most sqrt(d) + L, so a score is wrong by at most
-           e_s = e(d + 2) (sqrt(d) + L)**2 / sqrt(d); e**x turns that into a relative error of the weight.
-        2. The exponential adds e_x = 3 u, its bound in exp2.h, and 2 u for its argument's own rounding.
-        3. out = (sum of w v) / (sum of w). Each sum runs over n rows: e(n) each, and u for the division.
-
-        out is a convex combination of rows of v. Changing every weight by a relative e_s + e_x changes the numerator
-        and the denominator by as much, so the result by at most twice that times max|v|:
-
-            tolerance = 2 (e_s + e_x + e(n)) + u
-
-        Source: Higham and Mary, "A new approach to probabilistic rounding error analysis", SIAM J. Sci. Comput. 41(5),
-        2019, theorem 3.1, with the constant of Connolly, Higham and Mary, "Stochastic rounding and its probabilistic
-        backward error analysis", SIAM J. Sci. Comput. 43(1), 2021 (failure 2 exp(-L**2 / 2), whatever m). The norm of a
-        normal vector: Gaussian concentration of a 1-Lipschitz function.
-        """
-        dims = problem.dims()
-        u, d, n = UNIT_ROUNDOFF[problem.dtype], dims["head_dim"], dims["n"]
-        score = DEVIATIONS * math.sqrt(d + 2) * u * (math.sqrt(d) + DEVIATIONS) ** 2 / math.sqrt(d)
-        exponential = 5 * u
-        return 2 * (score + exponential + DEVIATIONS * math.sqrt(n) * u) + u
+        k, v = (widen(inputs[name], problem.dtype) for name in ("k", "v"))
+        out = [[attend(q[i, j], k[i, j], v[i, j]) for j in range(g)] for i in range(b)]
+        u = UNIT_ROUNDOFF[COMPUTED_IN[problem.dtype]]
+        tolerance = out_tolerance(rounding(problem, {"q": q, "k": k}, u), v)
+        return {"out": Expected(np.array(out).reshape(b, h, d), tolerance)}
 
     def edges(self) -> tuple[Problem, ...]:
-        """All sizes on all shapes: one row, odd, prime, one past a tile, fewer rows than threads or a block."""
+        """All sizes on all shapes in all dtypes: one row, odd, prime, one past a tile, fewer rows than threads."""
         return tuple(
-            self.problem(n, batch=b, heads=h, kv_heads=g, head_dim=d) for b, h, g, d in SHAPE_EDGES for n in SIZE_EDGES
+            self.problem(n, dtype, batch=b, heads=h, kv_heads=g, head_dim=d)
+            for dtype in self.dtypes
+            for b, h, g, d in SHAPE_EDGES
+            for n in SIZE_EDGES
         )
 
     def shape_label(self, shape: tuple[tuple[str, int], ...]) -> str:

@@ -7,13 +7,13 @@ a floor that skipped a part would be caught.
 
 from __future__ import annotations
 
-import math
 from typing import Any, ClassVar
 
 import numpy as np
 
-from advisor.kernels.decode.spec import DEVIATIONS, DecodeSpec
-from advisor.kernels.spec import UNIT_ROUNDOFF, Array, Elements
+from advisor.kernels.attention import spread
+from advisor.kernels.decode.spec import DecodeSpec
+from advisor.kernels.spec import UNIT_ROUNDOFF, Array, Elements, Expected
 from advisor.records import Problem
 
 
@@ -22,6 +22,8 @@ class ReadSpec(DecodeSpec):
 
     name: ClassVar[str] = "read"
     buffers: ClassVar[tuple[str, ...]] = ("k", "v", "out")
+    dtypes: ClassVar[tuple[str, ...]] = ("float32",)
+    draws: ClassVar[tuple[str, ...]] = ("normal",)
 
     def flops(self, problem: Problem) -> int:
         """One addition an element."""
@@ -32,24 +34,22 @@ class ReadSpec(DecodeSpec):
         b, _, g, d, n = (problem.dims()[name] for name in self.dims)
         return Elements(2 * b * g * n * d, 1)
 
-    def inputs(self, problem: Problem, seed: int) -> dict[str, Array]:
+    def inputs(self, problem: Problem, seed: int, draw: str = "normal") -> dict[str, Array]:
         """k and v [b,g,n,d], uniform in [0, 1): their mean is far from 0, so that a share left out shows."""
         b, _, g, d, n = (problem.dims()[name] for name in self.dims)
         generator = np.random.Generator(np.random.SFC64(seed))
         return {name: generator.random((b, g, n, d), dtype=np.float32) for name in ("k", "v")}
 
-    def outputs(self, problem: Problem) -> dict[str, tuple[int, ...]]:
-        """out [1]."""
-        return {"out": (1,)}
+    def shapes(self, problem: Problem) -> dict[str, tuple[int, ...]]:
+        """k, v [b,g,n,d]; out [1]."""
+        known = super().shapes(problem)
+        return {"k": known["k"], "v": known["v"], "out": (1,)}
 
-    def reference(self, problem: Problem, inputs: dict[str, Array]) -> dict[str, Array]:
-        """The mean in float64."""
+    def reference(self, problem: Problem, inputs: dict[str, Array]) -> dict[str, Expected]:
+        """The mean in float64; the tolerance is the rounding of one sum of all elements (attention.spread)."""
         sums: list[Any] = [array.sum(dtype=np.float64) for array in inputs.values()]
-        return {"out": np.array([sum(sums) / sum(array.size for array in inputs.values())])}
-
-    def tolerance(self, problem: Problem) -> float:
-        """Rounding of one sum of all elements; DecodeSpec.tolerance has the formula and its sources."""
-        return DEVIATIONS * math.sqrt(self.elements(problem).read) * UNIT_ROUNDOFF[problem.dtype]
+        mean = np.array([sum(sums) / sum(array.size for array in inputs.values())])
+        return {"out": Expected(mean, spread(self.elements(problem).read, UNIT_ROUNDOFF[problem.dtype]))}
 
 
 SPEC = ReadSpec()

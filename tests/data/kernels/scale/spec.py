@@ -6,7 +6,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from advisor.kernels.spec import UNIT_ROUNDOFF, Array, Elements, KernelSpec, Parameter
+from advisor.kernels.spec import UNIT_ROUNDOFF, Array, Elements, Expected, KernelSpec, Parameter
 from advisor.records import Problem
 
 
@@ -18,6 +18,7 @@ class Scale(KernelSpec):
     parameters: ClassVar = {"width": Parameter("numbers in a row", 16)}
     dtypes = ("float32", "float64")
     buffers = ("x", "y")
+    written = ("y",)
     dims = ("width", "n")
 
     def flops(self, problem: Problem) -> int:
@@ -27,18 +28,16 @@ class Scale(KernelSpec):
         count = problem.n * problem.dims()["width"]
         return Elements(count, count)
 
-    def inputs(self, problem: Problem, seed: int) -> dict[str, Array]:
+    def shapes(self, problem: Problem) -> dict[str, tuple[int, ...]]:
+        return dict.fromkeys(self.buffers, (problem.n, problem.dims()["width"]))
+
+    def inputs(self, problem: Problem, seed: int, draw: str = "normal") -> dict[str, Array]:
         shape = (problem.n, problem.dims()["width"])
         return {"x": np.random.default_rng([seed, problem.n]).standard_normal(shape).astype(problem.dtype)}
 
-    def outputs(self, problem: Problem) -> dict[str, tuple[int, ...]]:
-        return {"y": (problem.n, problem.dims()["width"])}
-
-    def reference(self, problem: Problem, inputs: dict[str, Array]) -> dict[str, Array]:
-        return {"y": 3 * inputs["x"].astype(np.float64) + 1}
-
-    def tolerance(self, problem: Problem) -> float:
-        return 8 * UNIT_ROUNDOFF[problem.dtype]  # two roundings of a number that may be cancelled to order one
+    def reference(self, problem: Problem, inputs: dict[str, Array]) -> dict[str, Expected]:
+        rounding = 8 * UNIT_ROUNDOFF[problem.dtype]  # two roundings of a number that may be cancelled to order one
+        return {"y": Expected(3 * inputs["x"].astype(np.float64) + 1, rounding)}
 
     def edges(self) -> tuple[Problem, ...]:
         return tuple(self.problem(n, dtype) for dtype in self.dtypes for n in (1, 2, 3, 7, 17, 65))

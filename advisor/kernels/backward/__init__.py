@@ -1,0 +1,1 @@
+"""Attention backward: spec.py and its variants."""

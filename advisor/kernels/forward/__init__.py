@@ -1,0 +1,1 @@
+"""Attention forward: spec.py and its variants."""

@@ -1,0 +1,1 @@
+"""Attention forward and backward in one: spec.py and its variants."""
