@@ -1,12 +1,15 @@
 """Short digests, and the one that names a variant's source. Standard library only, no `typing` or `re`: hot path.
 
 A table stores it, a build is keyed by it, and a lookup compares it with the source that lies here now. It covers the
-headers of the variant's own folder too, or an edit to a shared header would pass as the old variant.
+headers of the variant's own folder and of the frame too, or an edit to a shared header would pass as the old variant.
 """
 
 from __future__ import annotations
 
 import os
+
+FRAME = os.path.join(os.path.dirname(os.path.abspath(__file__)), "kernels", "frame")
+"""Headers that variants of all kernels share."""
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -41,7 +44,7 @@ def short_hash(data: bytes) -> str:
 
 
 def parts(path: str) -> dict[str, bytes]:
-    """A source file and the headers beside it that it includes, directly or through others.
+    """A source file and the headers beside it or in the frame that it includes, directly or through others.
 
     Args:
         path: of the source.
@@ -52,16 +55,22 @@ def parts(path: str) -> dict[str, bytes]:
     Raises:
         OSError: the source cannot be read.
     """
-    folder = os.path.dirname(path)
+    folders = (os.path.dirname(path), FRAME)
     found: dict[str, bytes] = {}
     waiting = [path]
     while waiting:
         name = waiting.pop(0)
         with open(name, "rb") as file:
             found[name] = file.read()
-        headers = (os.path.join(folder, header) for header in _included(found[name]))
-        waiting += [h for h in dict.fromkeys(headers) if h not in found and h not in waiting and os.path.isfile(h)]
+        headers = (_place(header, folders) for header in _included(found[name]))
+        waiting += [h for h in dict.fromkeys(headers) if h and h not in found and h not in waiting]
     return found
+
+
+def _place(header: str, folders: tuple[str, ...]) -> str:
+    """The first folder's file of that name; empty where none has it (a header of the system's)."""
+    paths = (os.path.join(folder, header) for folder in folders)
+    return next((path for path in paths if os.path.isfile(path)), "")
 
 
 def _included(content: bytes) -> list[str]:
