@@ -35,9 +35,24 @@ LAST_LINES = 12
 """How much of a compiler's output an error carries."""
 
 FRAME = os.path.join(os.path.dirname(os.path.abspath(__file__)), "frame")
-REALS = {"float32": "float", "float64": "double"}
-"""dtype -> what ADV_REAL becomes."""
 
+
+class Real(NamedTuple):
+    """What a dtype is in C: the type computed in (ADV_REAL), its bytes, the storage (ADV_DTYPE), the value of that."""
+
+    name: str
+    size: int
+    storage: str
+    code: int
+
+
+REALS = {
+    "float64": Real("double", 8, "ADV_FLOAT64", 1),
+    "float32": Real("float", 4, "ADV_FLOAT32", 2),
+    "bfloat16": Real("float", 4, "ADV_BFLOAT16", 3),
+    "float16": Real("float", 4, "ADV_FLOAT16", 4),
+}
+"""dtype -> its C. The codes are those of frame/advisor.h: a library says what it was compiled with."""
 
 _LEFTOVER = re.compile(r"\.so\.[0-9]+\.(c|so|json)$")
 
@@ -55,7 +70,7 @@ class Recipe(NamedTuple):
     variant: Variant
     compiler: Compiler
     flags: tuple[str, ...]
-    real: str
+    real: Real
     macros: tuple[tuple[str, int], ...]
     key: str
 
@@ -100,7 +115,7 @@ def make_recipe(variant: Variant, build: Build, problem: Problem) -> Recipe:
             next_step="tune again: the source changed since the choice was made",
         )
     if problem.dtype not in REALS:
-        raise BadInput("C variants are built for a real dtype", got=problem.dtype, allowed=", ".join(REALS))
+        raise BadInput("C variants are built for dtypes that C can hold", got=problem.dtype, allowed=", ".join(REALS))
     compiler, macros = find_compiler(build.compiler), macro_values(variant, problem, build.knobs)
     chosen, real = flags(build.flags), REALS[problem.dtype]
     content = {
@@ -189,10 +204,10 @@ def _wrapper(recipe: Recipe) -> str:
     return "\n".join(
         [
             f"#include {quoted}",
-            "#include <stdint.h>",
+            '#include "advisor.h"',
             f'const char advisor_build_key[] = "{recipe.key}";',
             f"const int64_t advisor_macro_values[] = {{{', '.join([*names, '0'])}}};",
-            "const int64_t advisor_real_bytes = sizeof(ADV_REAL);",
+            "const int64_t advisor_real[] = {sizeof(ADV_REAL), ADV_DTYPE};",
             "",
         ]
     )
@@ -200,7 +215,8 @@ def _wrapper(recipe: Recipe) -> str:
 
 def _command(recipe: Recipe, wrapper: str, library: str) -> list[str]:
     own = os.path.dirname(recipe.variant.path)
-    defines = [f"-D{name}={value}" for name, value in (("ADV_REAL", recipe.real), *recipe.macros)]
+    types = (("ADV_REAL", recipe.real.name), ("ADV_DTYPE", recipe.real.storage))
+    defines = [f"-D{name}={value}" for name, value in (*types, *recipe.macros)]
     common = ["-std=gnu11", "-fPIC", "-shared", f"-I{FRAME}", f"-I{own}"]
     sources = [wrapper, os.path.join(FRAME, "frame.c")]
     return [recipe.compiler.path, *recipe.flags, *common, *defines, *sources, "-o", library, "-lm"]

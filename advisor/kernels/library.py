@@ -52,7 +52,7 @@ class FrameTrial(ctypes.Structure):
 
 
 def load(binary: Binary) -> Loaded:
-    """Load a library and check its key, its macros and its real type.
+    """Load a library and check its key, its macros and its types.
 
     Raises:
         BuildError: it cannot be loaded, or it is not what was asked for (a source that redefines a macro, for example).
@@ -67,18 +67,18 @@ def load(binary: Binary) -> Loaded:
         raise BuildError(
             "a variant's library must load", got=str(error), next_step="see docs/add-a-variant.md"
         ) from error
-    wanted = (binary.key, binary.macros, binary.real_bytes)
+    wanted = (binary.key, binary.macros, binary.real)
     if found != wanted:
         raise BuildError("the library must be the one that was asked for", got=found, allowed=str(wanted))
     workspace.restype = frame[3].restype = ctypes.c_int64
     return Loaded(binary, entry, workspace, *frame)
 
 
-def _contents(library: ctypes.CDLL, binary: Binary) -> tuple[str, tuple[int, ...], int]:
+def _contents(library: ctypes.CDLL, binary: Binary) -> tuple[str, tuple[int, ...], tuple[int, ...]]:
     key = (ctypes.c_char * len(binary.key)).in_dll(library, "advisor_build_key").value.decode(errors="replace")
     values = (ctypes.c_int64 * (len(binary.macros) + 1)).in_dll(library, "advisor_macro_values")
-    real = ctypes.c_int64.in_dll(library, "advisor_real_bytes").value
-    return key, tuple(values)[:-1], real
+    real = (ctypes.c_int64 * 2).in_dll(library, "advisor_real")
+    return key, tuple(values)[:-1], tuple(real)
 
 
 def openmp_runtimes() -> tuple[str, ...]:

@@ -31,13 +31,13 @@ class Edge(NamedTuple):
 
 
 class Binary(NamedTuple):
-    """A compiled variant and what must be found inside it."""
+    """A compiled variant and what must be found inside it; `real`: bytes of ADV_REAL, value of ADV_DTYPE."""
 
     path: str
     symbol: str
     key: str
     macros: tuple[int, ...]
-    real_bytes: int
+    real: tuple[int, ...]
 
 
 class Trial(NamedTuple):

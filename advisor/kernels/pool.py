@@ -14,7 +14,7 @@ from contextlib import AbstractContextManager
 from typing import NamedTuple
 
 from advisor.errors import AdvisorError, BadInput, BuildError, WorkerDied
-from advisor.kernels.build import REALS, Recipe, build, make_recipe
+from advisor.kernels.build import Recipe, build, make_recipe
 from advisor.kernels.child import Answer
 from advisor.kernels.compilers import find_compiler
 from advisor.kernels.crew import Crew, Lane, lane_of
@@ -245,8 +245,8 @@ class WorkerPool:
             self._unbuilt[recipe.key] = str(error)
             return self._unbuilt[recipe.key]
         values = tuple(value for _, value in recipe.macros)
-        real_bytes = {"float": 4, "double": 8}[REALS[problem.dtype]]
-        self._binaries[recipe.key] = Binary(library.path, variant.symbol, recipe.key, values, real_bytes)
+        real = (recipe.real.size, recipe.real.code)
+        self._binaries[recipe.key] = Binary(library.path, variant.symbol, recipe.key, values, real)
         return _Built(self._binaries[recipe.key], library.seconds)
 
     def _recipe(self, variant: Variant, made: Build, problem: Problem) -> Recipe:
@@ -259,7 +259,7 @@ class WorkerPool:
         return Trial(
             problem=problem,
             dims=entry_dims(self.spec, variant, problem, made.knobs),
-            binary=Binary("", variant.symbol, "", (), 0),
+            binary=Binary("", variant.symbol, "", (), ()),
             threads=team.threads,
             cpus=None,
             mask=(),

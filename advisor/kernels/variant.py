@@ -50,7 +50,7 @@ _COMMENT = re.compile(r"/\*.*?\*/|//[^\n]*", re.S)
 _MACRO = re.compile(r"[A-Z][A-Z0-9_]*\Z")
 _NAME = re.compile(r"[a-z_][A-Za-z0-9_]*\Z")
 _ISA = re.compile(r"[a-z0-9_.]+\Z")
-_FRAME_MACROS = frozenset({"ADV_REAL"})
+_FRAME_MACROS = frozenset({"ADV_REAL", "ADV_DTYPE"})
 
 
 class Variant(NamedTuple):
@@ -242,7 +242,7 @@ def _check_names(variant: Variant) -> None:
     _check(good, path, "requires", variant.requires, "flags as in /proc/cpuinfo")
     for macro in [*dict(variant.macros), *dict(variant.build_knobs)]:
         good = macro.startswith("ADV_") and _MACRO.match(macro) is not None and macro not in _FRAME_MACROS
-        _check(good, path, "macros and build_knobs", macro, "ADV_ and capital letters, not ADV_REAL")
+        _check(good, path, "macros and build_knobs", macro, "ADV_ and capital letters, not ADV_REAL or ADV_DTYPE")
     for knob, _ in variant.run_knobs:
         _check(_NAME.match(knob) is not None, path, "run_knobs", knob, "small letters, digits, _")
 

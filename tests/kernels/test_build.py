@@ -14,6 +14,8 @@ from advisor.errors import BadInput, BuildError, UnknownName
 from advisor.kernels import build as module
 from advisor.kernels.build import build, make_recipe
 from advisor.kernels.compilers import compilers
+from advisor.kernels.library import load
+from advisor.kernels.messages import Binary
 from advisor.kernels.variant import read_variant
 from advisor.records import pairs
 
@@ -129,10 +131,24 @@ def test_unknown_flags_dtype_and_knobs(cache):
     with pytest.raises(UnknownName):
         build(variant, made(variant)._replace(flags="fastest"), fixtures.problem(64))
     with pytest.raises(BadInput, match="dtype"):
-        build(variant, made(variant), fixtures.problem(64)._replace(dtype="float16"))
+        build(variant, made(variant), fixtures.problem(64)._replace(dtype="int8"))
     rows = fixtures.good("rows")
     with pytest.raises(BadInput, match="ADV_STEP"):
         build(rows, made(rows)._replace(knobs=pairs({"block": 8})), fixtures.problem(64))
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32", "bfloat16", "float16"])
+def test_a_library_says_what_it_computes_in_and_what_is_stored(cache, dtype):
+    """One made for another dtype is refused, storage of 16 bits included, where the arithmetic is the same."""
+    variant, problem = fixtures.good("plain"), fixtures.problem(64)._replace(dtype=dtype)
+    recipe, path = make_recipe(variant, made(variant), problem), build(variant, made(variant), problem).path
+    real = (8 if dtype == "float64" else 4, module.REALS[dtype].code)
+    binary = Binary(path, variant.symbol, recipe.key, tuple(value for _, value in recipe.macros), real)
+    assert load(binary).binary == binary
+    for other in module.REALS.values():
+        if (other.size, other.code) != real:
+            with pytest.raises(BuildError, match="asked for"):
+                load(binary._replace(real=(other.size, other.code)))
 
 
 def test_a_compiler_that_hangs_is_killed(cache, tmp_path, monkeypatch):

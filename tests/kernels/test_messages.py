@@ -8,7 +8,7 @@ import pytest
 from advisor.errors import BadInput
 from advisor.kernels.messages import Binary, Edge, Hello, Phase, Reply, Trial, decode, encode
 
-BINARY = Binary("/a/b.so", "entry", "0123", (4, 8), 4)
+BINARY = Binary("/a/b.so", "entry", "0123", (4, 8), (4, 2))
 TRIAL = Trial(
     problem=fixtures.problem(64),
     dims=(16, 64),

@@ -1,4 +1,5 @@
-/* What every variant and the frame agree on. A variant may include this file; it needs nothing from it but ADV_REAL.
+/* What every variant and the frame agree on. A variant may include this file; it needs nothing from it but ADV_REAL
+   and ADV_DTYPE.
 
    The entry:      int     SYMBOL(void *const *buffers, const int64_t *dims, void *workspace, int threads);
    Its scratch:    int64_t SYMBOL_workspace(const int64_t *dims, int threads);
@@ -9,7 +10,17 @@
 #include <stdint.h>
 
 #ifndef ADV_REAL
-#define ADV_REAL float
+#define ADV_REAL float /* what is computed in, and the type of all buffers that the kernel does not store otherwise */
+#endif
+
+/* The problem's dtype. bfloat16 and float16 are storage only: the kernel's spec.py says which buffers are kept so, the
+   others are ADV_REAL, then float. */
+#define ADV_FLOAT64 1
+#define ADV_FLOAT32 2
+#define ADV_BFLOAT16 3
+#define ADV_FLOAT16 4
+#ifndef ADV_DTYPE
+#define ADV_DTYPE ADV_FLOAT32
 #endif
 
 typedef int (*advisor_entry)(void *const *buffers, const int64_t *dims, void *workspace, int threads);
