@@ -2,11 +2,11 @@
   "idea": "matrix units for float32: every number is cut into three bfloat16 thirds, whose six largest products carry all 24 bits",
   "language": "c", "symbol": "forward_amx", "dtypes": ["float32"], "requires": ["amx_bf16", "amx_tile", "avx512f", "avx512bw"],
   "macros": {"ADV_D": "head_dim"},
-  "build_knobs": {"ADV_V": [64]}, "run_knobs": {"block": [2, 4, 8]}, "defaults": {"ADV_V": 64, "block": 4},
+  "build_knobs": {"ADV_V": [64]}, "run_knobs": {"block": [4, 8], "group": [1, 2, 4]}, "defaults": {"ADV_V": 64, "block": 8, "group": 2},
   "valid": ["head_dim % 32 == 0", "head_dim <= 256"],
   "reads": "batch * n * head_dim * (heads + 2 * kv_heads) + 3 * batch * n * head_dim * kv_heads",
   "writes": "batch * heads * n * head_dim + 3 * batch * n * head_dim * kv_heads", "atomics": "0",
-  "mapping": "k and v are cut up in blocks of 32 rows, then strips of 32 query rows of all heads are handed out one by one, the longest first",
+  "mapping": "k and v are cut up in blocks of 32 rows, then groups of strips of 32 query rows of all heads are handed out one by one, the longest first",
   "rank": 15
 } */
 #include <immintrin.h>
@@ -48,19 +48,21 @@ typedef struct {
     int causal;
 } Head;
 
-/* A thread's scratch. Pairs of rows lie side by side, as the matrix unit takes its right side. */
+/* What a thread keeps of one strip, and where it works on one block of k and v. Pairs of rows lie side by side, as the
+   matrix unit takes its right side. */
 typedef struct {
-    half *q;     /* [THIRDS][d / 2][STRIP][2] */
-    half *p;     /* [THIRDS][block / 2][STRIP][2] */
-    float *s;    /* [block][STRIP] */
-    float *sums; /* out, [d][STRIP] */
+    half *q;             /* [THIRDS][d / 2][STRIP][2] */
+    float *sums;         /* out, [d][STRIP] */
     float *most, *total; /* [STRIP] */
+    half *p;             /* [THIRDS][block / 2][STRIP][2] */
+    float *s;            /* [block][STRIP] */
 } Scratch;
 
 INLINE int64_t padded(int64_t n) { return (n + KEYS - 1) / KEYS * KEYS; }
 INLINE int64_t cut_halves(int64_t n) { return 2 * THIRDS * padded(n) * ADV_D; } /* k and v of one head */
-INLINE int64_t scratch_bytes(int64_t block) {
-    return (THIRDS * (ADV_D + block) * 2 + (block + ADV_D + 2) * 4) * STRIP;
+INLINE int64_t kept_bytes(void) { return (THIRDS * ADV_D * 2 + (ADV_D + 2) * 4) * STRIP; }
+INLINE int64_t scratch_bytes(int64_t block, int64_t group) {
+    return group * kept_bytes() + (THIRDS * 2 + 4) * block * STRIP;
 }
 
 INLINE uint32_t bits_of(float x) {
@@ -84,14 +86,20 @@ INLINE void cut_pair(float x, float y, uint32_t *thirds) {
     }
 }
 
+/* W numbers in thirds, each in 16 bits. */
+typedef uint16_t halves_vec __attribute__((vector_size(ADV_V / 2), aligned(2), may_alias));
+
 /* Rows first .. first + KEYS - 1 of k, as they lie; rows past n are zero. */
 static void cut_k(const float *k, int64_t n, int64_t first, half *to) {
     int64_t third = padded(n) * ADV_D;
     for (int64_t j = first; j < first + KEYS; j++)
-        for (int d = 0; d < ADV_D; d += 2) {
-            uint32_t pair[THIRDS] = {0};
-            if (j < n) cut_pair(k[j * ADV_D + d], k[j * ADV_D + d + 1], pair);
-            for (int t = 0; t < THIRDS; t++) memcpy(to + t * third + j * ADV_D + d, &pair[t], 4);
+        for (int d = 0; d < ADV_D; d += W) {
+            vec x = j < n ? load(k + j * ADV_D + d) : (vec){0};
+            UNROLL for (int t = 0; t < THIRDS; t++) {
+                bits_vec high = (bits_vec)x & 0xFFFF0000u;
+                *(halves_vec *)(to + t * third + j * ADV_D + d) = __builtin_convertvector(high >> 16, halves_vec);
+                x -= (vec)high;
+            }
         }
 }
 
@@ -99,12 +107,17 @@ static void cut_k(const float *k, int64_t n, int64_t first, half *to) {
 static void cut_v(const float *v, int64_t n, int64_t first, half *to) {
     to += first * THIRDS * ADV_D;
     for (int64_t j = 0; j < KEYS; j += 2)
-        for (int d = 0; d < ADV_D; d++) {
-            float x = first + j < n ? v[(first + j) * ADV_D + d] : 0;
-            float y = first + j + 1 < n ? v[(first + j + 1) * ADV_D + d] : 0;
-            uint32_t pair[THIRDS];
-            cut_pair(x, y, pair);
-            for (int t = 0; t < THIRDS; t++) memcpy(to + (t * ADV_D + d) * KEYS + j, &pair[t], 4);
+        for (int d = 0; d < ADV_D; d += W) {
+            vec x = first + j < n ? load(v + (first + j) * ADV_D + d) : (vec){0};
+            vec y = first + j + 1 < n ? load(v + (first + j + 1) * ADV_D + d) : (vec){0};
+            UNROLL for (int t = 0; t < THIRDS; t++) {
+                bits_vec a = (bits_vec)x & 0xFFFF0000u, b = (bits_vec)y & 0xFFFF0000u, pairs = b | a >> 16;
+                uint32_t each[ADV_V / 4];
+                memcpy(each, &pairs, sizeof each);
+                UNROLL for (int i = 0; i < W; i++) memcpy(to + (t * ADV_D + d + i) * KEYS + j, &each[i], 4);
+                x -= (vec)a;
+                y -= (vec)b;
+            }
         }
 }
 
@@ -230,31 +243,47 @@ static void write_out(const Scratch *own, int64_t rows, float *out) {
     }
 }
 
-static void strip(const Head *head, int64_t first, const Scratch *own) {
+static void begin(const Head *head, int64_t first, const Scratch *own) {
     int64_t rows = head->n - first < STRIP ? head->n - first : STRIP;
-    int64_t end = head->causal ? first + rows : head->n;
     cut_q(head->q + first * ADV_D, rows, own->q);
     for (int lane = 0; lane < STRIP; lane++) own->most[lane] = (float)LOWEST, own->total[lane] = 0;
     memset(own->sums, 0, ADV_D * STRIP * sizeof(float));
-    for (int64_t j = 0; j < end; j += head->block) {
-        int64_t count = end - j < head->block ? padded(end - j) : head->block;
-        score(head, j, count, own);
-        if (j + count > end || (head->causal && j + count > first)) mask(own->s, j, count, first, end, head->causal);
-        weigh(own, count, head->block);
-        accumulate(head, j, count, own);
-    }
-    write_out(own, rows, head->out + first * ADV_D);
 }
 
-INLINE Scratch scratch_at(char *at, int64_t block) {
-    Scratch own;
-    own.q = (half *)at;
-    own.p = own.q + THIRDS * ADV_D * STRIP;
-    own.s = (float *)(own.p + THIRDS * block * STRIP);
-    own.sums = own.s + block * STRIP;
-    own.most = own.sums + ADV_D * STRIP;
-    own.total = own.most + STRIP;
-    return own;
+/* Rows j .. j + block - 1 of k and v for the strip of query rows that starts at `first`. */
+static void advance(const Head *head, int64_t first, int64_t j, const Scratch *own) {
+    int64_t end = head->causal && first + STRIP < head->n ? first + STRIP : head->n;
+    if (j >= end) return;
+    int64_t count = end - j < head->block ? padded(end - j) : head->block;
+    score(head, j, count, own);
+    if (j + count > end || (head->causal && j + count > first)) mask(own->s, j, count, first, end, head->causal);
+    weigh(own, count, head->block);
+    accumulate(head, j, count, own);
+}
+
+/* Strips first, first + STRIP, ... of one head: each block of k and v is read for all of them while it is near. */
+static void strips(const Head *head, int64_t first, int64_t group, const Scratch *own) {
+    int64_t left = (head->n - first + STRIP - 1) / STRIP, count = left < group ? left : group;
+    for (int64_t i = 0; i < count; i++) begin(head, first + i * STRIP, own + i);
+    for (int64_t j = 0; j < head->n; j += head->block)
+        for (int64_t i = 0; i < count; i++) advance(head, first + i * STRIP, j, own + i);
+    for (int64_t i = 0; i < count; i++) {
+        int64_t row = first + i * STRIP, rows = head->n - row < STRIP ? head->n - row : STRIP;
+        write_out(own + i, rows, head->out + row * ADV_D);
+    }
+}
+
+/* The scratch of a group at `at`: p and s are shared, the rest is each strip's own. */
+static void share_out(char *at, int64_t block, int64_t group, Scratch *own) {
+    half *p = (half *)(at + group * kept_bytes());
+    for (int64_t i = 0; i < group; i++) {
+        own[i].q = (half *)(at + i * kept_bytes());
+        own[i].sums = (float *)(own[i].q + THIRDS * ADV_D * STRIP);
+        own[i].most = own[i].sums + ADV_D * STRIP;
+        own[i].total = own[i].most + STRIP;
+        own[i].p = p;
+        own[i].s = (float *)(p + THIRDS * block * STRIP);
+    }
 }
 
 /* Ask the kernel for the matrix unit's registers, for this process. Source: Documentation/arch/x86/xstate.rst. */
@@ -269,21 +298,26 @@ TARGET static void configure(void) {
 
 TARGET static void release(void) { _tile_release(); }
 
+#define MOST_GROUP 8
+
 int64_t forward_amx_workspace(const int64_t *dims, int threads) {
-    return dims[0] * dims[2] * cut_halves(dims[5]) * 2 + threads * scratch_bytes(dims[6] * KEYS);
+    return dims[0] * dims[2] * cut_halves(dims[5]) * 2 + threads * scratch_bytes(dims[6] * KEYS, dims[7]);
 }
 
 /* buffers: q [b][h][n][d], k, v [b][g][n][d], out [b][h][n][d].
-   dims: batch, heads, kv_heads, head_dim, causal, n, block (in 32 rows). */
+   dims: batch, heads, kv_heads, head_dim, causal, n, block (in 32 rows), group (strips). */
 int forward_amx(void *const *buffers, const int64_t *dims, void *workspace, int threads) {
-    if (dims[3] != ADV_D || dims[6] < 1) return 1;
+    if (dims[3] != ADV_D || dims[6] < 1 || dims[7] < 1 || dims[7] > MOST_GROUP) return 1;
     if (!permitted()) return 2;
     int64_t heads = dims[0] * dims[1], caches = dims[0] * dims[2], sharing = dims[1] / dims[2], n = dims[5];
-    int64_t strips = (n + STRIP - 1) / STRIP, size = n * ADV_D, block = dims[6] * KEYS, blocks = padded(n) / KEYS;
+    int64_t block = dims[6] * KEYS, group = dims[7], blocks = padded(n) / KEYS, size = n * ADV_D;
+    int64_t groups = (n + STRIP * group - 1) / (STRIP * group);
     half *cut = workspace;
 #pragma omp parallel num_threads(threads)
     {
-        Scratch own = scratch_at((char *)(cut + caches * cut_halves(n)) + omp_get_thread_num() * scratch_bytes(block), block);
+        Scratch own[MOST_GROUP];
+        char *scratch = (char *)(cut + caches * cut_halves(n)) + omp_get_thread_num() * scratch_bytes(block, group);
+        share_out(scratch, block, group, own);
         configure();
 #pragma omp for schedule(static)
         for (int64_t task = 0; task < caches * blocks; task++) {
@@ -292,12 +326,12 @@ int forward_amx(void *const *buffers, const int64_t *dims, void *workspace, int 
             cut_v((const float *)buffers[2] + g * size, n, first, cut + g * cut_halves(n) + cut_halves(n) / 2);
         }
 #pragma omp for schedule(dynamic, 1)
-        for (int64_t task = 0; task < heads * strips; task++) {
-            int64_t h = task % heads, first = (strips - 1 - task / heads) * STRIP;
+        for (int64_t task = 0; task < heads * groups; task++) {
+            int64_t h = task % heads, first = (groups - 1 - task / heads) * STRIP * group;
             half *k = cut + h / sharing * cut_halves(n);
             Head head = {(const float *)buffers[0] + h * size, k, k + cut_halves(n) / 2, (float *)buffers[3] + h * size,
                          n, block, (int)dims[4]};
-            strip(&head, first, &own);
+            strips(&head, first, group, own);
         }
         release();
     }
