@@ -216,6 +216,13 @@ class FakeSpec(KernelSpec):
         "head_dim": Parameter("channels", 64),
     }
     dtypes: ClassVar[tuple[str, ...]] = ("float32",)
+    buffers: ClassVar[tuple[str, ...]] = ("q", "k", "v", "out")
+    written: ClassVar[tuple[str, ...]] = ("out",)
+
+    def shapes(self, problem: Problem) -> dict[str, tuple[int, ...]]:
+        d = problem.dims()
+        rows, cache = (d["batch"], d["heads"], d["head_dim"]), (d["batch"], d["kv_heads"], d["n"], d["head_dim"])
+        return {"q": rows, "k": cache, "v": cache, "out": rows}
 
     def elements(self, problem: Problem) -> Elements:
         d = problem.dims()

@@ -11,7 +11,7 @@ import time
 import pytest
 from commanding import SCALE, Site, workers_of
 
-TUNE = ("tune", *SCALE, "--n", "64", "--quick", "--budget", "3s")
+TUNE = ("tune", *SCALE, "--n", "64", "--quick", "--budget", "8s")
 LONG = ("tune", *SCALE, "--n", "64,128,256,512", "--budget", "60s")
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import kernel_fixtures as fixtures
 import pytest
 
-from advisor.kernels.memory import need_bytes, room_bytes
+from advisor.kernels.memory import need_bytes, operand_bytes, room_bytes
+from advisor.kernels.registry import spec
 
 GIB = 1 << 30
 
@@ -86,3 +87,11 @@ def test_need_counts_operands_copies_and_reference():
     elements = 2 * 10 * 16
     assert need_bytes(fixtures.scale(), problem) == elements * (2 * 4 + 8)
     assert need_bytes(fixtures.scale(), problem, copies=3) == elements * (4 * 4 + 8)
+
+
+def test_need_counts_each_buffer_in_the_type_that_it_is_stored_in():
+    decode = spec("decode")
+    problem = decode.problem(100, "bfloat16", batch=2, heads=4, kv_heads=2, head_dim=64)
+    cache, rows = 2 * 2 * 2 * 100 * 64, 2 * 2 * 4 * 64  # k and v; q and out
+    assert operand_bytes(decode, problem) == 2 * cache + 4 * rows
+    assert need_bytes(decode, problem) == 2 * (2 * cache + 4 * rows) + 8 * (cache + rows)

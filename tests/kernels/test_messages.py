@@ -33,6 +33,7 @@ TRIAL = Trial(
         Hello("/spec.py", 3),
         TRIAL,
         TRIAL._replace(cpus=None, give_up_ns=5.0, scratch_bytes=10),
+        TRIAL._replace(draw="outlier", edges=(Edge(fixtures.problem(1), (16, 1), "outlier"),)),
         Reply("ok", samples_ns=(1.0, 2.5), error=0.0, conditions=(("cpus_observed", (0, 1)), ("steal_ticks", None))),
         Reply("wrong", "why", sound=False),
         Phase("run"),
