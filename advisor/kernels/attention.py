@@ -27,7 +27,7 @@ from typing import ClassVar, NamedTuple, TypeVar
 import numpy as np
 
 from advisor.errors import BadInput
-from advisor.kernels.spec import DRAWS, UNIT_ROUNDOFF, Array, Expected, KernelSpec, Parameter
+from advisor.kernels.spec import DRAWS, UNIT_ROUNDOFF, Array, KernelSpec, Parameter
 from advisor.records import Problem
 
 Task = TypeVar("Task")
@@ -140,7 +140,7 @@ class AttentionSpec(KernelSpec):
     def edges(self) -> tuple[Problem, ...]:
         """All sizes on all shapes in all dtypes."""
         cases = itertools.product(self.dtypes, SHAPE_EDGES, SIZE_EDGES)
-        return tuple(self.problem(n, dtype, **shape) for dtype, shape, n in cases)
+        return tuple(self.problem(n, dtype, "warm", **shape) for dtype, shape, n in cases)
 
     def shape_label(self, shape: tuple[tuple[str, int], ...]) -> str:
         """For example `batch 2, heads 32:8, head_dim 128, causal`."""

@@ -5,12 +5,14 @@ The formulas and the letters are those of attention.py.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from typing import NamedTuple
 
 import numpy as np
 
+from advisor.errors import BadInput
 from advisor.kernels.attention import (
     Dims,
     Head,
@@ -18,6 +20,7 @@ from advisor.kernels.attention import (
     blocks,
     dims_of,
     flat,
+    forward,
     heads_of,
     in_parallel,
     norm,
@@ -67,11 +70,15 @@ class Gradients(NamedTuple):
     cotangents: float
 
 
+def _cotangent(head: Head) -> Array:
+    if head.gout is None:
+        raise BadInput("gradients need a cotangent", got="no gout among the inputs")
+    return head.gout
+
+
 def _piece(head: Head, rows: Array) -> Piece:
     found = attend(head, rows)
-    if head.gout is None:
-        raise ValueError("gradients need a cotangent")
-    gout, scale = head.gout[rows], 1 / math.sqrt(head.q.shape[1])
+    gout, scale = _cotangent(head)[rows], 1 / math.sqrt(head.q.shape[1])
     product = gout @ head.v.T
     cotangents = float((found.weights * np.abs(product)).sum(axis=1).max())
     product -= (gout * found.out).sum(axis=1, keepdims=True)
@@ -95,9 +102,8 @@ def all_rows(m: Dims, inputs: dict[str, Array]) -> Gradients:
     sizes = np.zeros(3)
     for b, h, head in heads_of(m, inputs):
         g = h // m.sharing
-        for rows, piece in zip(
-            blocks(m.n), in_parallel(lambda rows, head=head: _piece(head, rows), blocks(m.n)), strict=True
-        ):
+        pieces = in_parallel(functools.partial(_piece, head), blocks(m.n))
+        for rows, piece in zip(blocks(m.n), pieces, strict=True):
             gq[b, h, rows], out[b, h, rows] = piece.gq, piece.out
             gk[b, g] += piece.gk
             gv[b, g] += piece.gv
@@ -136,17 +142,15 @@ def some_rows(m: Dims, inputs: dict[str, Array], known: tuple[Array, Array]) -> 
 
 def _columns(head: Head, rows: Array, out: Array, lse: Array) -> tuple[Array, Array, Array]:
     """Rows j of gk and gv of one head, and sums of squares of the columns j of P and GS."""
-    if head.gout is None:
-        raise ValueError("gradients need a cotangent")
-    scale = 1 / math.sqrt(head.q.shape[1])
+    gout, scale = _cotangent(head), 1 / math.sqrt(head.q.shape[1])
     scores = scale * (head.q @ head.k[rows].T) - lse.astype(np.float64)[:, None]
     if head.causal:
         scores[rows > np.arange(len(head.q))[:, None]] = -np.inf
     weights = np.exp(scores)
-    delta = (head.gout * out.astype(np.float64)).sum(axis=1, keepdims=True)
-    gs = weights * (head.gout @ head.v[rows].T - delta)
+    delta = (gout * out.astype(np.float64)).sum(axis=1, keepdims=True)
+    gs = weights * (gout @ head.v[rows].T - delta)
     squares = np.stack([np.square(weights).sum(axis=0), np.square(gs).sum(axis=0)])
-    return scale * (gs.T @ head.q), weights.T @ head.gout, squares
+    return scale * (gs.T @ head.q), weights.T @ gout, squares
 
 
 def expected(problem: Problem, inputs: dict[str, Array], found: Gradients) -> dict[str, Expected]:
@@ -192,8 +196,6 @@ def _as_expected(m: Dims, values: Array, tolerance: float, rows: Array | None) -
 
 def by_differences(m: Dims, inputs: dict[str, Array], step: float = 1e-6) -> dict[str, Array]:
     """The gradients of sum(gout * out) by central differences in float64, element by element: for tests, tiny n only."""
-    from advisor.kernels.attention import forward
-
     found = {}
     for name in ("q", "k", "v"):
         whole = {key: inputs[key].astype(np.float64) for key in ("q", "k", "v", "gout")}

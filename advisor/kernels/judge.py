@@ -50,8 +50,8 @@ def _judge_one(name: str, block: Block, expected: Expected) -> Judgement:
         return Judgement(None, tolerance, f"{name} has NaN or infinity")
     output = block.data if expected.rows is None else block.data.reshape(-1, block.data.shape[-1])[expected.rows]
     error = relative_error(output, expected.values)
-    over = error > tolerance
-    return Judgement(error, tolerance, f"error {error:.3g} of {name} is over the tolerance {tolerance:.3g}" if over else "")
+    reason = f"error {error:.3g} of {name} is over the tolerance {tolerance:.3g}" if error > tolerance else ""
+    return Judgement(error, tolerance, reason)
 
 
 def relative_error(output: Array, reference: Array) -> float:

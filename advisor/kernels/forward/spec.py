@@ -1,6 +1,6 @@
 """The DNF of attention forward: every query row against all rows of k and v, or those up to its own (causal).
 
-    out[b,h,i,:] = sum over j of P[i,j] v[b,g,j,:]       P[i,j] = softmax over j of q[b,h,i,:] . k[b,g,j,:] / sqrt(d)
+out[b,h,i,:] = sum over j of P[i,j] v[b,g,j,:]       P[i,j] = softmax over j of q[b,h,i,:] . k[b,g,j,:] / sqrt(d)
 """
 
 from __future__ import annotations
