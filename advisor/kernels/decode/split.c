@@ -1,18 +1,16 @@
 /* variant {
   "idea": "split over cache rows too, so that all threads work at any batch: online softmax, merged by the last one",
-  "language": "c", "symbol": "decode_split", "dtypes": ["float32"], "requires": [],
+  "language": "c", "symbol": "decode_split", "dtypes": ["float32", "float64", "bfloat16", "float16"], "requires": [],
   "macros": {"ADV_D": "head_dim"},
-  "build_knobs": {"ADV_W": [8, 16], "ADV_R": [4, 8]},
+  "build_knobs": {"ADV_V": [32, 64], "ADV_R": [4, 8]},
   "run_knobs": {"block": [16, 64, 128, 512], "ahead": [0, 16]},
-  "defaults": {"ADV_W": 8, "ADV_R": 8, "block": 128, "ahead": 16},
-  "valid": ["head_dim % ADV_W == 0", "head_dim <= 512"],
+  "defaults": {"ADV_V": 32, "ADV_R": 8, "block": 128, "ahead": 16},
+  "valid": ["head_dim % (ADV_V // 4) == 0", "head_dim <= 512"],
   "reads": "batch * heads * (head_dim + 2 * n * head_dim)", "writes": "batch * heads * head_dim",
   "atomics": "0",
   "mapping": "rows of all query heads laid end to end, equal contiguous shares a thread; one counter update a part",
   "rank": 20
 } */
-#include <math.h>
-
 #include "team.h"
 
 #ifndef ADV_R
@@ -20,7 +18,7 @@
 #endif
 
 #define MOST_ROWS 512
-#define CHUNKS (ADV_D / ADV_W) /* vectors of one row */
+#define CHUNKS (ADV_D / W) /* vectors of one row */
 
 /* Vectors of `out` held in registers over a block's rows: all of the row, or its largest part that fits and divides. */
 #define FITS(c) (CHUNKS % (c) == 0)
@@ -31,25 +29,25 @@
 #define PAIRED (COLUMNS >= 8 ? 1 : COLUMNS >= 4 ? 2 : 4)
 
 /* Scores of ADV_R rows. */
-INLINE void score_rows(const float *q, const float *k, float *s) {
+INLINE void score_rows(const real *q, const stored *k, real *s) {
     vec a[ADV_R];
     vec first = load(q);
-    UNROLL for (int r = 0; r < ADV_R; r++) a[r] = first * load(k + r * ADV_D);
-    UNROLL for (int x = ADV_W; x < ADV_D; x += ADV_W) {
+    UNROLL for (int r = 0; r < ADV_R; r++) a[r] = first * widen(k + r * ADV_D);
+    UNROLL for (int x = W; x < ADV_D; x += W) {
         vec qx = load(q + x);
-        UNROLL for (int r = 0; r < ADV_R; r++) a[r] += qx * load(k + r * ADV_D + x);
+        UNROLL for (int r = 0; r < ADV_R; r++) a[r] += qx * widen(k + r * ADV_D + x);
     }
     UNROLL for (int r = 0; r < ADV_R; r += 4) sum4(a[r], a[r + 1], a[r + 2], a[r + 3], s + r);
 }
 
-INLINE float score_row(const float *q, const float *k) {
-    vec a = load(q) * load(k);
-    for (int x = ADV_W; x < ADV_D; x += ADV_W) a += load(q + x) * load(k + x);
-    return sum(a);
+INLINE real score_row(const real *q, const stored *k) {
+    vec a = load(q) * widen(k);
+    for (int x = W; x < ADV_D; x += W) a += load(q + x) * widen(k + x);
+    return lanes_sum(a);
 }
 
 /* Scores of a block. The last rows are done with those before them again, rather than one by one. */
-static void score_block(const float *q, const float *k, const float *v, float *s, int64_t rows, int64_t ahead) {
+static void score_block(const real *q, const stored *k, const stored *v, real *s, int64_t rows, int64_t ahead) {
     int64_t j = 0;
     for (; j + ADV_R <= rows; j += ADV_R) {
         if (ahead) fetch(k, v, j, rows, ahead, ADV_R);
@@ -64,10 +62,10 @@ static void score_block(const float *q, const float *k, const float *v, float *s
 }
 
 /* Adds p [rows] times v [rows][d] to COLUMNS vectors of acc. */
-INLINE void add_columns(const float *p, const float *v, float *acc, int64_t rows, const float *next, int64_t ahead) {
+INLINE void add_columns(const real *p, const stored *v, real *acc, int64_t rows, const stored *next, int64_t ahead) {
     vec a[PAIRED][COLUMNS];
     UNROLL for (int x = 0; x < COLUMNS; x++) {
-        a[0][x] = load(acc + x * ADV_W);
+        a[0][x] = load(acc + x * W);
         UNROLL for (int r = 1; r < PAIRED; r++) a[r][x] = (vec){0};
     }
     int64_t j = 0;
@@ -75,35 +73,36 @@ INLINE void add_columns(const float *p, const float *v, float *acc, int64_t rows
         if (ahead) fetch(v, next, j, rows, ahead, PAIRED);
         UNROLL for (int r = 0; r < PAIRED; r++) {
             vec w = spread(p[j + r]);
-            UNROLL for (int x = 0; x < COLUMNS; x++) a[r][x] += w * load(v + (j + r) * ADV_D + x * ADV_W);
+            UNROLL for (int x = 0; x < COLUMNS; x++) a[r][x] += w * widen(v + (j + r) * ADV_D + x * W);
         }
     }
     for (; j < rows; j++) {
         vec w = spread(p[j]);
-        UNROLL for (int x = 0; x < COLUMNS; x++) a[0][x] += w * load(v + j * ADV_D + x * ADV_W);
+        UNROLL for (int x = 0; x < COLUMNS; x++) a[0][x] += w * widen(v + j * ADV_D + x * W);
     }
     UNROLL for (int x = 0; x < COLUMNS; x++) {
         UNROLL for (int r = 1; r < PAIRED; r++) a[0][x] += a[r][x];
-        store(acc + x * ADV_W, a[0][x]);
+        store(acc + x * W, a[0][x]);
     }
 }
 
-static void add_block(const float *p, const float *v, float *acc, int64_t rows, const float *next, int64_t ahead) {
-    for (int x = 0; x < ADV_D; x += COLUMNS * ADV_W)
+static void add_block(const real *p, const stored *v, real *acc, int64_t rows, const stored *next, int64_t ahead) {
+    for (int x = 0; x < ADV_D; x += COLUMNS * W)
         add_columns(p, v + x, acc + x, rows, next, x == 0 ? ahead : 0);
 }
 
-static void attend(const Decode *decode, int64_t unit, int64_t from, int64_t to, float *part) {
-    const float *k = decode->k + unit / decode->sharing * decode->n * ADV_D;
-    const float *v = decode->v + unit / decode->sharing * decode->n * ADV_D;
-    float q[ADV_D], s[MOST_ROWS];
+static void attend(const Decode *decode, int64_t unit, int64_t from, int64_t to, real *part) {
+    const stored *k = decode->k + unit / decode->sharing * decode->n * ADV_D;
+    const stored *v = decode->v + unit / decode->sharing * decode->n * ADV_D;
+    real q[ADV_D], s[MOST_ROWS];
     for (int d = 0; d < ADV_D; d++) q[d] = decode->q[unit * ADV_D + d] * decode->scale;
-    memset(part, 0, ADV_D * sizeof(float));
-    float most = LOWEST, total[LANES] = {0};
+    memset(part, 0, ADV_D * sizeof(real));
+    real most = LOWEST;
+    vec total = {0};
     for (int64_t j = from; j < to; j += decode->block) {
         int64_t rows = to - j < decode->block ? to - j : decode->block;
         score_block(q, k + j * ADV_D, v + j * ADV_D, s, rows, decode->ahead);
-        float shrink = weigh(s, rows, &most, total);
+        real shrink = weigh(s, rows, &most, &total);
         if (shrink != 1)
             for (int d = 0; d < ADV_D; d++) part[d] *= shrink;
         add_block(s, v + j * ADV_D, part, rows, k + (j + rows) * ADV_D, decode->ahead);
@@ -120,7 +119,7 @@ int decode_split(void *const *buffers, const int64_t *dims, void *workspace, int
     if (dims[3] != ADV_D || dims[5] < 1 || dims[5] > MOST_ROWS) return 1;
     Decode decode = {.q = buffers[0], .k = buffers[1], .v = buffers[2], .out = buffers[3], .units = dims[0] * dims[1],
                      .n = dims[4], .heads = 1, .sharing = dims[1] / dims[2], .block = dims[5], .ahead = dims[6],
-                     .scale = LOG2_E / sqrtf((float)ADV_D), .workspace = workspace};
+                     .scale = LOG2_E / (real)sqrt(ADV_D), .workspace = workspace};
     do_line(&decode, threads, attend);
     return 0;
 }

@@ -12,38 +12,37 @@
 #include <omp.h>
 #include <string.h>
 
-#include "exp2.h"
-#include "vec.h"
+#include "rows.h"
 
 #ifndef ADV_D
 #define ADV_D 64 /* head_dim */
 #endif
 
-#define SLOT ((ADV_D + 2 + 15) / 16 * 16) /* floats of one head's part: weighted sum [d], then maximum and total */
-#define LANES 16 /* floats, at least those of one vector: sums that are kept apart until the end */
+#define SLOT ((ADV_D + 2 + 15) / 16 * 16) /* numbers of one head's part: weighted sum [d], then maximum and total */
 #define MAXIMUM ADV_D
 #define TOTAL (ADV_D + 1)
 #define COUNTER_BYTES 64 /* a cache line each, so that units do not share one */
 
 typedef struct {
-    const float *q, *k, *v; /* q [units][heads][d]; k, v [units / sharing][n][d] */
-    float *out;             /* [units][heads][d] */
+    const real *q;       /* [units][heads][d] */
+    const stored *k, *v; /* [units / sharing][n][d] */
+    real *out;           /* [units][heads][d] */
     int64_t units, n;
     int64_t heads;   /* query heads of one unit */
     int64_t sharing; /* units that read the same cache */
     int64_t block;   /* rows of a block */
     int64_t ahead;   /* rows to prefetch ahead, 0: none */
-    float scale;     /* of the scores, times log2(e): softmax is done in powers of two */
+    real scale;      /* of the scores, times log2(e): softmax is done in powers of two */
     void *workspace;
     int threads; /* shares of the line, at most units * n */
 } Decode;
 
 /* Fills part [heads][SLOT] from rows from..to - 1 of one unit's cache. */
-typedef void Attend(const Decode *decode, int64_t unit, int64_t from, int64_t to, float *part);
+typedef void Attend(const Decode *decode, int64_t unit, int64_t from, int64_t to, real *part);
 
 /* Scratch bytes: a counter a unit, then two slots a thread. */
 INLINE int64_t team_bytes(int64_t units, int64_t heads, int threads) {
-    return units * COUNTER_BYTES + (int64_t)threads * 2 * heads * SLOT * (int64_t)sizeof(float);
+    return units * COUNTER_BYTES + (int64_t)threads * 2 * heads * SLOT * (int64_t)sizeof(real);
 }
 
 INLINE int *counter(const Decode *decode, int64_t unit) {
@@ -51,8 +50,8 @@ INLINE int *counter(const Decode *decode, int64_t unit) {
 }
 
 /* A thread's slot: 1 for the part that holds the first row of its unit, 0 for one that goes on where others began. */
-INLINE float *slot(const Decode *decode, int64_t thread, int opens) {
-    float *slots = (float *)((char *)decode->workspace + decode->units * COUNTER_BYTES);
+INLINE real *slot(const Decode *decode, int64_t thread, int opens) {
+    real *slots = (real *)((char *)decode->workspace + decode->units * COUNTER_BYTES);
     return slots + (thread * 2 + opens) * decode->heads * SLOT;
 }
 
@@ -66,24 +65,24 @@ INLINE int64_t owner(const Decode *decode, int64_t row) {
 }
 
 /* out [d] of one head from the parts of threads first..last. */
-static void merge_head(const Decode *decode, int64_t first, int64_t last, int64_t head, float *out) {
-    float most = LOWEST, total = 0, joined[ADV_D];
+static void merge_head(const Decode *decode, int64_t first, int64_t last, int64_t head, real *out) {
+    real most = LOWEST, total = 0, joined[ADV_D];
     memset(joined, 0, sizeof joined);
     for (int64_t t = first; t <= last; t++) {
-        float m = slot(decode, t, t == first)[head * SLOT + MAXIMUM];
+        real m = slot(decode, t, t == first)[head * SLOT + MAXIMUM];
         most = m > most ? m : most;
     }
     for (int64_t t = first; t <= last; t++) {
-        const float *part = slot(decode, t, t == first) + head * SLOT;
-        float weight = exp2_of(part[MAXIMUM] - most);
+        const real *part = slot(decode, t, t == first) + head * SLOT;
+        real weight = exp2_one(part[MAXIMUM] - most);
         total += weight * part[TOTAL];
         for (int d = 0; d < ADV_D; d++) joined[d] += weight * part[d];
     }
     for (int d = 0; d < ADV_D; d++) out[d] = joined[d] / total;
 }
 
-static void write_whole(const Decode *decode, int64_t unit, const float *part) {
-    float *out = decode->out + unit * decode->heads * ADV_D;
+static void write_whole(const Decode *decode, int64_t unit, const real *part) {
+    real *out = decode->out + unit * decode->heads * ADV_D;
     for (int64_t head = 0; head < decode->heads; head++, part += SLOT, out += ADV_D)
         for (int d = 0; d < ADV_D; d++) out[d] = part[d] / part[TOTAL];
 }
@@ -100,7 +99,7 @@ INLINE void do_share(const Decode *decode, int64_t thread, Attend attend) {
     int64_t row = share_start(decode, thread), end = share_start(decode, thread + 1), n = decode->n;
     while (row < end) {
         int64_t unit = row / n, from = row - unit * n, left = end - unit * n, to = left < n ? left : n;
-        float *part = slot(decode, thread, from == 0);
+        real *part = slot(decode, thread, from == 0);
         attend(decode, unit, from, to, part);
         if (to - from == n)
             write_whole(decode, unit, part);
@@ -128,38 +127,33 @@ INLINE void do_line(Decode *decode, int threads, Attend attend) {
 }
 
 /* One head's scores of a block (in powers of two) to weights, in place. Raises `most` and adds the weights to the lanes
-   of `total` [LANES], which are summed once at the end. Returns the factor by which earlier sums shrink. Pads s to
-   whole lanes: it has room for that. */
-INLINE float weigh(float *s, int64_t rows, float *most, float *total) {
-    int64_t padded = (rows + LANES - 1) & -LANES;
+   of `total`, which are summed once at the end. Returns the factor by which earlier sums shrink. Pads s to whole vectors:
+   it has room for that. */
+INLINE real weigh(real *s, int64_t rows, real *most, vec *total) {
+    int64_t padded = (rows + W - 1) & -W;
     for (int64_t j = rows; j < padded; j++) s[j] = LOWEST;
-    float best = *most, shrink = 1;
-#pragma omp simd reduction(max : best)
-    for (int64_t j = 0; j < padded; j++) best = s[j] > best ? s[j] : best;
+    vec high = load(s);
+    for (int64_t j = W; j < padded; j += W) high = larger(high, load(s + j));
+    real best = lanes_most(high), shrink = 1;
     if (best > *most) {
-        shrink = exp2_of(*most - best);
+        shrink = exp2_one(*most - best);
         *most = best;
-        for (int i = 0; i < LANES; i++) total[i] *= shrink;
+        *total *= spread(shrink);
     }
-    for (int64_t j = 0; j < padded; j += LANES)
-#pragma omp simd
-        for (int i = 0; i < LANES; i++) {
-            s[j + i] = exp2_of(s[j + i] - best);
-            total[i] += s[j + i];
-        }
+    vec sum = *total, base = spread(*most);
+    for (int64_t j = 0; j < padded; j += W) {
+        vec weight = exp2_of(load(s + j) - base);
+        store(s + j, weight);
+        sum += weight;
+    }
+    *total = sum;
     return shrink;
 }
 
-INLINE float lanes_sum(const float *total) {
-    float all = 0;
-    for (int i = 0; i < LANES; i++) all += total[i];
-    return all;
-}
-
 /* Asks for rows [j + ahead, j + ahead + count) of what follows: this stream, then the one that is read next. */
-INLINE void fetch(const float *now, const float *next, int64_t j, int64_t rows, int64_t ahead, int count) {
-    const float *p = (j + ahead < rows ? now + (j + ahead) * ADV_D : next + (j + ahead - rows) * ADV_D);
-    UNROLL for (int i = 0; i < count * ADV_D; i += 16) __builtin_prefetch(p + i);
+INLINE void fetch(const stored *now, const stored *next, int64_t j, int64_t rows, int64_t ahead, int count) {
+    const stored *p = (j + ahead < rows ? now + (j + ahead) * ADV_D : next + (j + ahead - rows) * ADV_D);
+    UNROLL for (int i = 0; i < count * ADV_D; i += LINE) __builtin_prefetch(p + i);
 }
 
 #endif

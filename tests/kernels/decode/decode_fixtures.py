@@ -12,6 +12,8 @@ import pytest
 from advisor.kernels.build import build
 from advisor.kernels.compilers import compilers
 from advisor.kernels.decode.spec import SPEC
+from advisor.kernels.judge import relative_error
+from advisor.kernels.spec import STORAGE
 from advisor.kernels.variant import Variant, entry_dims, knob_sets, variants
 from advisor.records import Build, Pairs, Problem
 
@@ -22,14 +24,16 @@ CANARY_BYTES = 4096
 
 
 class Case(NamedTuple):
-    """One run: which variant, on what, with which knobs and how many threads."""
+    """One run: which variant, on what, with which knobs, how many threads, and how it was compiled."""
 
     variant: Variant
     problem: Problem
     knobs: Pairs
     threads: int
+    flags: str = "native"
 
 
+@functools.cache
 def variant(name: str) -> Variant:
     """The decode variant of that name."""
     return {one.name: one for one in variants("decode")}[name]
@@ -42,8 +46,8 @@ def default_knobs(one: Variant, problem: Problem) -> Pairs | None:
 
 
 @functools.cache
-def _library(one: Variant, knobs: Pairs, problem: Problem) -> ctypes.CDLL:
-    made = Build(one.name, one.source_hash, knobs, compilers()[0].name, "native")
+def _library(one: Variant, knobs: Pairs, problem: Problem, flags: str) -> ctypes.CDLL:
+    made = Build(one.name, one.source_hash, knobs, compilers()[0].name, flags)
     return ctypes.CDLL(build(one, made, problem).path)
 
 
@@ -52,17 +56,19 @@ def run(case: Case, inputs: dict[str, Any]) -> Any:
 
     One OpenMP runtime only: the libraries of the first compiler.
     """
-    one, problem, knobs, threads = case
-    library = _library(one, knobs, problem._replace(n=1, regime="warm"))
+    one, problem, knobs, threads, flags = case
+    built = tuple(pair for pair in knobs if pair[0] in dict(one.build_knobs))
+    rest = tuple((knob, values[0]) for knob, values in one.run_knobs)  # the same library whatever the run knobs are
+    library = _library(one, built + rest, problem._replace(n=1, regime="warm"), flags)
     values = entry_dims(SPEC, one, problem, knobs)
     dims = (ctypes.c_int64 * len(values))(*values)
     size = getattr(library, f"{one.symbol}_workspace")
     size.restype = ctypes.c_int64
     need = size(dims, threads)
-    scratch = np.full(need + CANARY_BYTES + 64, 0xFF, np.uint8)  # 0xFFFFFFFF is a NaN
+    scratch = np.full(need + CANARY_BYTES + 64, 0xFF, np.uint8)  # all ones are a NaN
     start = -scratch.ctypes.data % 64
     scratch[start + need :] = CANARY
-    out = np.full(SPEC.outputs(problem)["out"], np.nan, np.float32)
+    out = np.full(SPEC.shapes(problem)["out"], np.nan, STORAGE[SPEC.types(problem)["out"]])
     arrays = [*(inputs[name] for name in ("q", "k", "v")), out]
     buffers = (ctypes.c_void_p * len(arrays))(*(array.ctypes.data for array in arrays))
     code = getattr(library, one.symbol)(buffers, dims, ctypes.c_void_p(scratch.ctypes.data + start), threads)
@@ -71,6 +77,8 @@ def run(case: Case, inputs: dict[str, Any]) -> Any:
     return out
 
 
-def error(case: Case, inputs: dict[str, Any]) -> float:
-    """The largest absolute error of one call against the float64 reference."""
-    return float(np.abs(run(case, inputs) - SPEC.reference(case.problem, inputs)["out"]).max())
+def wrong(case: Case, inputs: dict[str, Any], expected: Any = None) -> str:
+    """Why one call's output is wrong; empty where its error is within the tolerance."""
+    expected = SPEC.reference(case.problem, inputs)["out"] if expected is None else expected
+    error = relative_error(run(case, inputs), expected.values)
+    return "" if error <= expected.tolerance else f"{error} > {expected.tolerance} in {case}"
