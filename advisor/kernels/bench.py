@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import functools
 import os
-from typing import NamedTuple
 
 from advisor.kernels import library as lib
 from advisor.kernels import operands as ops
 from advisor.kernels.judge import Judgement, judge
-from advisor.kernels.library import Loaded, Runner
+from advisor.kernels.library import Loaded
 from advisor.kernels.messages import Edge, Reply, Trial
 from advisor.kernels.operands import Operands
 from advisor.kernels.sampling import Meter, Plan, Reading, Samples, sample
@@ -170,34 +169,34 @@ class Bench:
     def _checked_once(self, loaded: Loaded, trial: Trial, edge: Edge) -> Judgement:
         operands = self._any_operands(_drawn(edge), _shared_sets(trial) if _drawn(edge) == _drawn(trial) else 1)
         reference = self._reference(_drawn(edge), operands)
-        space = self._scratch(loaded, edge, trial)
+        space = self._scratch(loaded, operands, edge, trial)
         space.data[...] = ops.POISON
         outputs = ops.outputs(self.spec, operands)
         for one in outputs.values():
             ops.mark(one)
-        Runner(loaded, operands, edge.dims, space, trial.threads).run(1)
+        lib.runner(loaded, operands, edge.dims, space, trial.threads).run(1)
         return _right(judge(outputs, reference), space, edge, trial.problem)
 
-    def _scratch(self, loaded: Loaded, edge: Edge, trial: Trial) -> ops.Block:
-        size = lib.workspace_bytes(loaded, edge.dims, trial.threads)
+    def _scratch(self, loaded: Loaded, operands: Operands, edge: Edge, trial: Trial) -> ops.Block:
+        size = lib.workspace_bytes(loaded, operands, edge.dims, trial.threads)
         if size < 0:
             raise Refused(Reply("crashed", f"asks for a workspace of {size} bytes"))
         if trial.scratch_bytes is not None and size > trial.scratch_bytes:
             raise Refused(
                 Reply("skipped", f"needs a workspace of {size} bytes, there is room for {trial.scratch_bytes}")
             )
-        return lib.scratch(size)
+        return lib.scratch(size if loaded.call is None else 0)  # a library allocates for itself
 
     # --- timing ---
 
     def _timed(self, loaded: Loaded, trial: Trial, threads: tuple[set[int], set[int]], checked: Judgement) -> Reply:
         """Time; `threads` are the ids of the team, and of all threads that there were when it had settled."""
         operands = self._timed_operands(loaded, trial)
-        space = self._scratch(loaded, Edge(trial.problem, trial.dims), trial)
+        space = self._scratch(loaded, operands, Edge(trial.problem, trial.dims), trial)
         for index in range(len(operands.sets)):
             for one in ops.outputs(self.spec, operands, index).values():
                 ops.mark(one)
-        runner = Runner(loaded, operands, trial.dims, space, trial.threads)
+        runner = lib.runner(loaded, operands, trial.dims, space, trial.threads)
         key = (trial.binary.key, trial.problem, trial.dims, trial.threads, trial.cpus, trial.sample_s)
         plan = Plan(trial.samples, trial.sample_s * 1e9, trial.give_up_ns, self._calls.get(key, 0), trial.quiet)
         steal, before = _steal(), self.meter.read()

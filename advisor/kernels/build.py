@@ -19,6 +19,9 @@ import filelock
 
 from advisor.errors import BadInput, BuildError, Busy
 from advisor.kernels.compilers import Compiler, find_compiler, flags, private_child
+from advisor.kernels.libraries import FLAGS as LIBRARY_FLAGS
+from advisor.kernels.libraries import LANGUAGE as PYTHON
+from advisor.kernels.libraries import find_tool
 from advisor.kernels.process import run
 from advisor.kernels.variant import Variant, macro_values
 from advisor.paths import cache_dir
@@ -55,6 +58,10 @@ REALS = {
 """dtype -> its C. The codes are those of frame/advisor.h: a library says what it was compiled with."""
 
 _LEFTOVER = re.compile(r"\.so\.[0-9]+\.(c|so|json)$")
+
+
+FRAME_FLAGS = ("-O2", "-fopenmp")
+"""How the frame alone is compiled, for a variant that is a library call."""
 
 
 class Library(NamedTuple):
@@ -116,8 +123,8 @@ def make_recipe(variant: Variant, build: Build, problem: Problem) -> Recipe:
         )
     if problem.dtype not in REALS:
         raise BadInput("C variants are built for dtypes that C can hold", got=problem.dtype, allowed=", ".join(REALS))
-    compiler, macros = find_compiler(build.compiler), macro_values(variant, problem, build.knobs)
-    chosen, real = flags(build.flags), REALS[problem.dtype]
+    compiler, chosen = _tool(variant, build)
+    macros, real = macro_values(variant, problem, build.knobs), REALS[problem.dtype]
     content = {
         "source": _checked_digest(variant),
         "frame": _frame_digest(FRAME),
@@ -129,6 +136,24 @@ def make_recipe(variant: Variant, build: Build, problem: Problem) -> Recipe:
     }
     key = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
     return Recipe(variant, compiler, chosen, real, macros, key)
+
+
+def _tool(variant: Variant, build: Build) -> tuple[Compiler, tuple[str, ...]]:
+    """The compiler of a build with its flags; for a library call those that compile its frame.
+
+    Raises:
+        UnknownName: the compiler, the library or the flag set does not exist here.
+        BadInput: it is not for the variant's language.
+    """
+    python = variant.language == PYTHON
+    tool = find_tool(build.compiler) if python else find_compiler(build.compiler)
+    if tool.language != variant.language or (python and build.flags != LIBRARY_FLAGS):
+        raise BadInput(
+            f"{variant.name} is in {variant.language}",
+            got=f"{build.compiler}, flags {build.flags}",
+            allowed=f"a library, flags {LIBRARY_FLAGS}" if python else "a compiler",
+        )
+    return tool, FRAME_FLAGS if python else flags(build.flags)
 
 
 def _folder() -> str:
@@ -200,10 +225,10 @@ def _is_sound(path: str) -> bool:
 def _wrapper(recipe: Recipe) -> str:
     """The file that is compiled: the variant, then what it really was compiled with, for the worker to check."""
     names = [name for name, _ in recipe.macros]
-    quoted = json.dumps(recipe.variant.path)
+    own = [] if recipe.variant.language == PYTHON else [f"#include {json.dumps(recipe.variant.path)}"]
     return "\n".join(
         [
-            f"#include {quoted}",
+            *own,
             '#include "advisor.h"',
             f'const char advisor_build_key[] = "{recipe.key}";',
             f"const int64_t advisor_macro_values[] = {{{', '.join([*names, '0'])}}};",

@@ -1,7 +1,8 @@
 """The workers of a pool: one a lane, one running at a time, the others stopped.
 
-A lane is a process part. With libomp it is a process part and a team: libomp keeps the threads that a smaller team does
-not need, spinning on the CPUs they were pinned to, where the next team may be; libgomp ends them.
+A lane is a process part, and the library whose calls it serves. With libomp it is a process part and a team: libomp
+keeps the threads that a smaller team does not need, spinning on the CPUs they were pinned to, where the next team may
+be; libgomp ends them.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from advisor.errors import WorkerDied
+from advisor.installed import library_of
 from advisor.kernels.child import Answer, Child
 from advisor.kernels.messages import Hello, Trial
 from advisor.records import Choice, Problem, Process, Team
@@ -16,7 +18,9 @@ from advisor.records import Choice, Problem, Process, Team
 LIBOMP_WORKERS = 4
 """Live workers with libomp at most; the one that was not asked for longest is ended."""
 
-Lane = tuple[Process, Team | None]
+Lane = tuple[Process, Team | None, str]
+"""Process part, team with libomp, library (empty for compiled variants). A library brings an OpenMP runtime of its own,
+which the frame must join, so it is imported first, in processes of its own."""
 
 EdgeKey = tuple[str, tuple[int, ...], int, Problem]
 """(build, dims, threads, problem) whose edges a worker has passed: they need not be sent again."""
@@ -42,7 +46,8 @@ def lane_of(choice: Choice) -> Lane | None:
     """The lane a choice runs in, None when it is no choice for a CPU."""
     if choice.process is None or choice.team is None:
         return None
-    return choice.process, choice.team if choice.process.runtime == "libomp" else None
+    team = choice.team if choice.process.runtime == "libomp" else None
+    return choice.process, team, library_of(choice.build.compiler)
 
 
 def edge_key(trial: Trial) -> EdgeKey:
@@ -100,12 +105,13 @@ class Crew:
         if worker is not None:
             worker.child.kill()
 
-    def _start(self, process: Process) -> Child:
+    def _start(self, lane: Lane) -> Child:
         """A new child; a second one where the first was killed before it was ready, as an out-of-memory kill may do."""
+        hello = self._hello._replace(library=lane[2])
         try:
-            return Child(process, self._hello)
+            return Child(lane[0], hello)
         except WorkerDied:
-            return Child(process, self._hello)
+            return Child(lane[0], hello)
 
     def _worker(self, lane: Lane) -> Worker:
         found = self.workers.pop(lane, None)
@@ -116,6 +122,6 @@ class Crew:
             several = [other for other in self.workers if other[1] is not None]
             if lane[1] is not None and len(several) >= LIBOMP_WORKERS:
                 self.drop(several[0])
-            found = Worker(self._start(lane[0]))
+            found = Worker(self._start(lane))
         self.workers[lane] = found
         return found

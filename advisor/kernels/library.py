@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from advisor.errors import BuildError
+from advisor.kernels import pycall
 from advisor.kernels.messages import Binary
 from advisor.kernels.operands import Block, Operands, block
 
@@ -25,7 +26,10 @@ class KernelFailed(Exception):
 
 
 class Loaded(NamedTuple):
-    """The functions of a library. `binary` is what it was checked against."""
+    """The functions of a library. `binary` is what it was checked against.
+
+    `entry` and `workspace` are the variant's, or None where it is in Python; then `call` has them.
+    """
 
     binary: Binary
     entry: Any
@@ -34,6 +38,7 @@ class Loaded(NamedTuple):
     team: Any
     touch: Any
     time: Any
+    call: pycall.Entry | None = None
 
 
 class FrameTrial(ctypes.Structure):
@@ -59,8 +64,7 @@ def load(binary: Binary) -> Loaded:
     """
     try:
         library = ctypes.CDLL(binary.path)
-        entry = ctypes.cast(getattr(library, binary.symbol), ctypes.c_void_p)
-        workspace = getattr(library, f"{binary.symbol}_workspace")
+        entry, workspace = (None, None) if binary.source else _functions(library, binary.symbol)
         frame = [getattr(library, f"advisor_{name}") for name in ("pin", "team", "touch", "time")]
         found = _contents(library, binary)
     except (OSError, AttributeError, ValueError) as error:
@@ -70,8 +74,20 @@ def load(binary: Binary) -> Loaded:
     wanted = (binary.key, binary.macros, binary.real)
     if found != wanted:
         raise BuildError("the library must be the one that was asked for", got=found, allowed=str(wanted))
-    workspace.restype = frame[3].restype = ctypes.c_int64
-    return Loaded(binary, entry, workspace, *frame)
+    frame[3].restype = ctypes.c_int64
+    if not binary.source:
+        return Loaded(binary, entry, workspace, *frame)
+    runtimes = openmp_runtimes()
+    if len(runtimes) > 1:  # placements would be applied to a team that the library does not use
+        raise BuildError("a library and the frame must share one OpenMP runtime", got=", ".join(runtimes))
+    return Loaded(binary, entry, workspace, *frame)._replace(call=pycall.load(binary))
+
+
+def _functions(library: ctypes.CDLL, symbol: str) -> tuple[Any, Any]:
+    """The variant's entry, and the function that tells its workspace."""
+    workspace = getattr(library, f"{symbol}_workspace")
+    workspace.restype = ctypes.c_int64
+    return ctypes.cast(getattr(library, symbol), ctypes.c_void_p), workspace
 
 
 def _contents(library: ctypes.CDLL, binary: Binary) -> tuple[str, tuple[int, ...], tuple[int, ...]]:
@@ -82,21 +98,27 @@ def _contents(library: ctypes.CDLL, binary: Binary) -> tuple[str, tuple[int, ...
 
 
 def openmp_runtimes() -> tuple[str, ...]:
-    """Names of the OpenMP runtimes in this process: more than one means that two teams compete for the CPUs."""
+    """Names of the OpenMP runtimes in this process: more than one means that two teams compete for the CPUs.
+
+    Two copies of one runtime, from two files, are two runtimes.
+    """
     try:
         with open("/proc/self/maps", encoding="utf-8", errors="replace") as file:
-            found = {_RUNTIME.search(line) for line in file}
+            found = [_RUNTIME.search(line) for line in file]
     except OSError:
         return ()
-    return tuple(sorted({match[1] for match in found if match}))
+    files = {match.string.split(maxsplit=5)[5].strip(): match[1] for match in found if match}
+    return tuple(sorted(files.values()))
 
 
 def _dims(dims: Sequence[int]) -> Any:
     return (ctypes.c_int64 * max(1, len(dims)))(*dims)
 
 
-def workspace_bytes(library: Loaded, dims: Sequence[int], threads: int) -> int:
-    """Bytes of scratch the entry wants; negative means the variant is broken."""
+def workspace_bytes(library: Loaded, operands: Operands, dims: tuple[int, ...], threads: int) -> int:
+    """Bytes of scratch the entry wants, or that a library allocates; negative means the variant is broken."""
+    if library.call is not None:
+        return pycall.workspace_bytes(library.call, operands, dims, threads)
     return int(library.workspace(_dims(dims), threads))
 
 
@@ -160,3 +182,16 @@ class Runner:
     def last_set(self) -> int:
         """The set that the last call used."""
         return int((self._trial.first - 1) % self._trial.set_count)
+
+
+def runner(
+    library: Loaded, operands: Operands, dims: tuple[int, ...], space: Block, threads: int
+) -> Runner | pycall.PythonRunner:
+    """What runs the calls of a variant.
+
+    Raises:
+        CallFailed: a variant in Python could not prepare its call.
+    """
+    if library.call is not None:
+        return pycall.PythonRunner(library.call, operands, dims, threads)
+    return Runner(library, operands, dims, space, threads)

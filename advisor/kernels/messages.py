@@ -13,10 +13,15 @@ from advisor.records import Pairs, Problem
 
 
 class Hello(NamedTuple):
-    """The first line to a worker: where the kernel's spec is defined, and the seed of its inputs."""
+    """The first line to a worker: where the kernel's spec is defined, the seed of its inputs.
+
+    `library`: what the worker imports before anything else, so that the frame joins the OpenMP runtime that the library
+    brought along; empty in a worker for compiled variants.
+    """
 
     spec_path: str
     seed: int
+    library: str = ""
 
 
 class Edge(NamedTuple):
@@ -31,13 +36,18 @@ class Edge(NamedTuple):
 
 
 class Binary(NamedTuple):
-    """A compiled variant and what must be found inside it; `real`: bytes of ADV_REAL, value of ADV_DTYPE."""
+    """A compiled variant and what must be found inside it; `real`: bytes of ADV_REAL, value of ADV_DTYPE.
+
+    For a variant in Python the frame alone is compiled; `source` is then the Python file, `source_hash` its digest.
+    """
 
     path: str
     symbol: str
     key: str
     macros: tuple[int, ...]
     real: tuple[int, ...]
+    source: str = ""
+    source_hash: str = ""
 
 
 class Trial(NamedTuple):

@@ -16,10 +16,11 @@ from typing import NamedTuple
 from advisor.errors import AdvisorError, BadInput, BuildError, WorkerDied
 from advisor.kernels.build import Recipe, build, make_recipe
 from advisor.kernels.child import Answer
-from advisor.kernels.compilers import find_compiler
 from advisor.kernels.crew import Crew, Lane, lane_of
 from advisor.kernels.edges import edges
 from advisor.kernels.executor import Ask
+from advisor.kernels.libraries import LANGUAGE as PYTHON
+from advisor.kernels.libraries import find_tool
 from advisor.kernels.memory import USABLE, need_bytes, operand_bytes, room_bytes
 from advisor.kernels.messages import Binary, Edge, Hello, Trial
 from advisor.kernels.neighbour import neighbour
@@ -215,7 +216,7 @@ class WorkerPool:
                 allowed=" and ".join(variant.valid) or f"{', '.join(variant.dtypes)} of {self.spec.name}",
             )
         openmp_environment(process)
-        runtime = find_compiler(made.compiler).runtime
+        runtime = find_tool(made.compiler).runtime
         if runtime != process.runtime:
             raise BadInput(
                 "compiler and process part must mean the same OpenMP runtime", got=process.runtime, allowed=runtime
@@ -246,7 +247,10 @@ class WorkerPool:
             return self._unbuilt[recipe.key]
         values = tuple(value for _, value in recipe.macros)
         real = (recipe.real.size, recipe.real.code)
-        self._binaries[recipe.key] = Binary(library.path, variant.symbol, recipe.key, values, real)
+        binary = Binary(library.path, variant.symbol, recipe.key, values, real)
+        if variant.language == PYTHON:
+            binary = binary._replace(source=variant.path, source_hash=variant.source_hash)
+        self._binaries[recipe.key] = binary
         return _Built(self._binaries[recipe.key], library.seconds)
 
     def _recipe(self, variant: Variant, made: Build, problem: Problem) -> Recipe:

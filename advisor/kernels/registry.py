@@ -24,6 +24,9 @@ from advisor.kernels.spec import KernelSpec
 HERE = os.path.dirname(os.path.abspath(__file__))
 GROUP = "advisor.kernels"
 SPEC_FILE = "spec.py"
+PYTHON_MARK = b'"""variant'
+"""How a Python file begins that is a variant."""
+
 _OWN = frozenset({"frame", "__pycache__"})
 
 
@@ -73,13 +76,23 @@ def _package_folders() -> list[tuple[str, str]]:
 
 
 def _subfolders(root: str) -> list[tuple[str, str]]:
-    """Subfolders that hold a kernel: a spec or at least one C source."""
+    """Subfolders that hold a kernel: a spec or at least one source of a variant."""
     entries = sorted(entry.name for entry in os.scandir(root) if entry.is_dir() and entry.name not in _OWN)
     return [(name, os.path.join(root, name)) for name in entries if _holds_kernel(os.path.join(root, name))]
 
 
 def _holds_kernel(folder: str) -> bool:
-    return any(name == SPEC_FILE or name.endswith(".c") for name in os.listdir(folder))
+    return any(name == SPEC_FILE or is_source(os.path.join(folder, name)) for name in os.listdir(folder))
+
+
+def is_source(path: str) -> bool:
+    """Whether a file is the source of a variant: C, or Python that begins with a variant's docstring."""
+    if not os.path.isfile(path):
+        return False
+    if not path.endswith(".py"):
+        return path.endswith(".c")
+    with open(path, "rb") as file:
+        return file.read(len(PYTHON_MARK)) == PYTHON_MARK
 
 
 def _entry_point_folders() -> list[tuple[str, str]]:

@@ -1,10 +1,13 @@
 """Variant: one realisation (ONF) of a kernel, described by the comment that opens its source file.
 
+In C source that is a comment, in Python (a library call) the module's docstring.
+
 Header keys and the C entry's form: docs/add-a-variant.md.
 """
 
 from __future__ import annotations
 
+import ast
 import itertools
 import json
 import math
@@ -39,13 +42,17 @@ __all__ = [
 Knobs = tuple[tuple[str, tuple[int, ...]], ...]
 """Knob name -> values, in the order of the header (run knobs are handed over in this order)."""
 
-SUFFIXES = {".c": "c"}
-"""Source suffix -> the language its header must name."""
+SUFFIXES = {".c": "c", ".py": "python"}
+"""Source suffix -> the language its header must name. Python files without such a header are no variants."""
+
+PYTHON_ARGUMENTS = ["buffers", "dims", "threads"]
+"""What the entry of a Python variant takes, and its workspace function too."""
 
 MOST_KNOB_SETS = 10_000
 """Combinations of knob values of one variant: all are listed for every problem, and no search looks at more."""
 
 _HEADER = re.compile(r"\A/\*\s*variant\s*(\{.*?\})\s*\*/", re.S)
+_PYTHON_HEADER = re.compile(r'\A"""variant\s*(?=\{)')
 _COMMENT = re.compile(r"/\*.*?\*/|//[^\n]*", re.S)
 _MACRO = re.compile(r"[A-Z][A-Z0-9_]*\Z")
 _NAME = re.compile(r"[a-z_][A-Za-z0-9_]*\Z")
@@ -109,14 +116,23 @@ def variants(kernel: str, extra_dirs: Sequence[str] = ()) -> tuple[Variant, ...]
 
 def _sources(folder: str) -> list[str]:
     """Variant sources of one folder, sorted by name. In a kernel's folder every C file must be a variant."""
-    names = sorted(name for name in os.listdir(folder) if os.path.splitext(name)[1] in SUFFIXES)
-    paths = [os.path.realpath(os.path.join(folder, name)) for name in names]
-    return [path for path in paths if os.path.isfile(path)]
+    paths = [os.path.realpath(os.path.join(folder, name)) for name in sorted(os.listdir(folder))]
+    return [path for path in paths if registry.is_source(path)]
 
 
 def _header_kernel(path: str) -> object:
-    found = _HEADER.match(_text(path))
-    return _json(found[1], path).get("kernel") if found else None
+    head = _head(path)
+    return head.get("kernel") if head else None
+
+
+def _head(path: str) -> dict[str, Any] | None:
+    """The header's data, None where the file does not begin with one."""
+    text = _text(path)
+    if path.endswith(".py"):
+        start = _PYTHON_HEADER.match(text)
+        return _json(text[start.end() :], path, whole=False) if start else None
+    found = _HEADER.match(text)
+    return _json(found[1], path) if found else None
 
 
 def _text(path: str) -> str:
@@ -127,9 +143,9 @@ def _text(path: str) -> str:
         raise BadInput("a variant's source must be UTF-8 text", got=path) from error
 
 
-def _json(text: str, path: str) -> dict[str, Any]:
+def _json(text: str, path: str, whole: bool = True) -> dict[str, Any]:
     try:
-        data = json.loads(text)
+        data = json.loads(text) if whole else json.JSONDecoder().raw_decode(text)[0]
     except ValueError as error:
         raise BadInput(f"{path}: the header must be JSON", got=text[:60], next_step=str(error)) from error
     if not isinstance(data, dict):
@@ -143,15 +159,13 @@ def read_variant(path: str, kernel: str) -> Variant:
     Raises:
         BadInput: no header, a key missing, unknown or of the wrong kind, or the source does not keep what it says.
     """
-    text = _text(path)
-    found = _HEADER.match(text)
-    if not found:
+    head = _head(path)
+    if head is None:
         raise BadInput(
-            "a variant must begin with the comment /* variant {JSON} */",
+            'a variant must begin with the comment /* variant {JSON} */, or in Python with """variant {JSON}',
             got=path,
             next_step="see docs/add-a-variant.md",
         )
-    head = _json(found[1], path)
     _check_keys(head, path, kernel)
     name, suffix = os.path.splitext(os.path.basename(path))
     variant = Variant(
@@ -178,7 +192,10 @@ def read_variant(path: str, kernel: str) -> Variant:
     _check(SUFFIXES.get(suffix) == variant.language, path, "language", variant.language, "that of the file's suffix")
     _check_names(variant)
     _check_knobs(variant)
-    _check_source(variant, _COMMENT.sub(" ", "\n".join(_text(part) for part in parts(path))))
+    if variant.language == "python":
+        _check_python(variant, _text(path))
+    else:
+        _check_source(variant, _COMMENT.sub(" ", "\n".join(_text(part) for part in parts(path))))
     return variant
 
 
@@ -280,6 +297,20 @@ def _check_source(variant: Variant, code: str) -> None:
         allowed = f"#ifndef {macro} / #define {macro} value / #endif"
         _check(re.search(block, code, re.M) is not None, path, "macros and build_knobs", macro, allowed)
     _check(guarded <= named, path, "macros and build_knobs", sorted(guarded - named), "every ADV_ macro of the source")
+
+
+def _check_python(variant: Variant, text: str) -> None:
+    """The source must be Python that defines the entry and its workspace; there is nothing to fix at compile time."""
+    path = variant.path
+    try:
+        body = ast.parse(text).body
+    except (SyntaxError, ValueError) as error:
+        raise BadInput(f"{path} must be Python", got=str(error), next_step=f"edit {path}") from error
+    taken = {one.name: [word.arg for word in one.args.args] for one in body if isinstance(one, ast.FunctionDef)}
+    for name in (variant.symbol, f"{variant.symbol}_workspace"):
+        _check(taken.get(name) == PYTHON_ARGUMENTS, path, "symbol", name, f"def {name}({', '.join(PYTHON_ARGUMENTS)})")
+    named = [*dict(variant.macros), *dict(variant.build_knobs)]
+    _check(not named, path, "macros and build_knobs", named, "none in Python: use run_knobs")
 
 
 # --- choices of one variant ---

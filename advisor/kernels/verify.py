@@ -11,7 +11,8 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from advisor.errors import PlacementError
-from advisor.kernels.compilers import Compiler, compilers, flag_sets
+from advisor.kernels.compilers import Compiler, flag_sets
+from advisor.kernels.libraries import flag_sets_of, tools
 from advisor.kernels.pool import WorkerPool
 from advisor.kernels.spec import KernelSpec
 from advisor.kernels.variant import Variant, knob_sets, missing_isa
@@ -23,7 +24,10 @@ CHECK_LIMIT_S = 60.0
 
 
 class Row(NamedTuple):
-    """One check. `draw`: what the inputs were drawn from. `error` is None where nothing finite was compared; `status` as in a Measurement."""
+    """One check. `draw`: what the inputs were drawn from.
+
+    `error` is None where nothing finite was compared; `status` as in a Measurement.
+    """
 
     variant: str
     knobs: Pairs
@@ -55,7 +59,7 @@ def rows(
 ) -> Iterator[Row]:
     """The same one by one, for a display that goes along."""
     wanted = tuple(dict.fromkeys(spec.edges() if problems is None else problems))
-    found = compilers()
+    found = tools()
     with WorkerPool(machine, spec, variants) as pool:
         for problem in wanted:
             choices = [choice for variant in variants for choice in choices_of(machine, variant, problem, found)]
@@ -70,7 +74,9 @@ def choices_of(machine: Machine, variant: Variant, problem: Problem, found: Sequ
     if missing_isa(variant, machine):
         sets = sets[:1]  # one row that says what is missing is enough
     plain = [knobs for knobs in sets if knobs == variant.defaults] or sets[:1]
-    for first, (compiler, flags) in enumerate(itertools.product(found, flag_sets(machine))):
+    own, sets_of_flags = [c for c in found if c.language == variant.language], flag_sets(machine)
+    pairs_of_both = itertools.product(own, flag_sets_of(variant.language, sets_of_flags))
+    for first, (compiler, flags) in enumerate(pairs_of_both):
         for knobs in _spread(variant, sets) if first == 0 else plain:
             made = Build(variant.name, variant.source_hash, knobs, compiler.name, flags)
             for team in _teams(machine):

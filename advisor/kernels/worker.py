@@ -7,6 +7,7 @@ before anything is loaded the pipes move to other descriptors, and standard outp
 from __future__ import annotations
 
 import ctypes
+import importlib
 import os
 import resource
 import signal
@@ -17,6 +18,7 @@ from advisor.errors import AdvisorError
 from advisor.kernels.bench import Bench, Refused
 from advisor.kernels.library import KernelFailed
 from advisor.kernels.messages import Hello, Phase, Reply, Trial, decode, encode
+from advisor.kernels.pycall import CallFailed
 from advisor.kernels.registry import load_spec
 
 PR_SET_PDEATHSIG = 1
@@ -39,6 +41,8 @@ def main(parent: int) -> int:
     hello = decode(source.readline())
     if not isinstance(hello, Hello):
         return 1
+    if hello.library:
+        importlib.import_module(hello.library)
     bench = Bench(load_spec(hello.spec_path), hello.seed)
     _say(sink, Phase("ready"))
     for line in source:
@@ -86,6 +90,8 @@ def _serve(bench: Bench, trial: Trial, sink: BinaryIO) -> None:
         reply = refused.reply
     except KernelFailed as failed:
         reply = Reply("crashed", f"{trial.binary.symbol}: {failed}", sound=False)
+    except CallFailed as failed:
+        reply = Reply("crashed", f"{trial.binary.symbol}: {failed}")
     except MemoryError as error:
         reply = Reply("crashed", f"out of memory: {error}", sound=False)
     except AdvisorError as error:

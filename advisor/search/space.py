@@ -39,7 +39,7 @@ OVERSUBSCRIBE = 2
 
 
 class Toolchain(NamedTuple):
-    """A compiler as far as the space needs it: its name, its OpenMP runtime, what it compiles."""
+    """A compiler or library as far as the space needs it: name, OpenMP runtime, language of the variants it is for."""
 
     name: str
     runtime: str
@@ -63,18 +63,24 @@ class SpaceOptions(NamedTuple):
 
 
 def space_options(machine: Machine, oversubscribe: bool = False) -> SpaceOptions:
-    """The options with every compiler found here and every flag set that is valid here.
+    """The options with every compiler and library found here and every flag set that is valid here.
 
     Raises:
         BadInput: no compiler that can build and load an OpenMP program was found.
     """
-    from advisor.kernels.compilers import compilers, flag_sets
+    from advisor.kernels.compilers import flag_sets
+    from advisor.kernels.libraries import tools
 
-    tools = tuple(Toolchain(c.name, c.runtime, c.language) for c in compilers())
-    if not tools:
+    found = tuple(Toolchain(c.name, c.runtime, c.language) for c in tools())
+    if not found:
         raise BadInput("tuning needs a C compiler with OpenMP", got="none", next_step="see `advisor doctor`")
     flags = tuple(name for name in flag_sets(machine) if name not in HOPELESS_FLAGS)
-    return SpaceOptions(tools, flags, oversubscribe)
+    return SpaceOptions(found, flags, oversubscribe)
+
+
+def first_of_each_language(found: Sequence[Toolchain]) -> tuple[Toolchain, ...]:
+    """The preferred tool of every language."""
+    return tuple({tool.language: tool for tool in reversed(found)}.values())[::-1]
 
 
 def binary(build: Build) -> Build:
@@ -189,11 +195,13 @@ def _check(spec: KernelSpec, problem: Problem, options: SpaceOptions) -> None:
 
 
 def _builds(variants: Sequence[Variant], problem: Problem, options: SpaceOptions) -> Iterator[tuple[Build, Toolchain]]:
+    from advisor.kernels.libraries import flag_sets_of
     from advisor.kernels.variant import knob_sets
 
     for variant in variants:
         tools = [tool for tool in options.compilers if tool.language == variant.language]
-        for knobs, tool, flags in itertools.product(knob_sets(variant, problem), tools, options.flags):
+        sets = flag_sets_of(variant.language, options.flags)
+        for knobs, tool, flags in itertools.product(knob_sets(variant, problem), tools, sets):
             yield Build(variant.name, variant.source_hash, knobs, tool.name, flags), tool
 
 
@@ -233,6 +241,8 @@ def default_choice(
 ) -> Choice:
     """What an untuned machine would take: the first variant in rank that is valid here, default knobs, careful team.
 
+    A library call is taken only where nothing else can run: what an untuned machine does must not hang on it.
+
     Args: as of `space`.
 
     Raises:
@@ -240,12 +250,15 @@ def default_choice(
         BadInput: as of `space`.
     """
     _check(spec, problem, options)
+    from advisor.kernels.libraries import FLAGS, LANGUAGE
     from advisor.kernels.variant import default_build
 
     tools = {tool.language: tool for tool in reversed(options.compilers)}
-    able = sorted((v for v in variants if v.language in tools), key=lambda v: (v.rank, v.name))
+    usable = [v for v in variants if v.language in tools]
+    able = sorted(usable, key=lambda v: (v.language == LANGUAGE, v.rank, v.name))
     flags = "native" if "native" in options.flags else options.flags[0]
     build = default_build(able, problem, machine, "", flags)
-    tool = tools[next(v.language for v in able if v.name == build.variant)]
+    language = next(v.language for v in able if v.name == build.variant)
+    tool, build = tools[language], build._replace(flags=FLAGS if language == LANGUAGE else flags)
     process = processes(tool.runtime, options.memory_policy)[0]
     return Choice(build._replace(compiler=tool.name), default_team(machine), process)

@@ -64,7 +64,7 @@ def threads():
 def worker(pool, wait_policy="default"):
     """The worker of a process part that was asked last."""
     wanted = fixtures.process(wait_policy)
-    found = [one for (process, _), one in pool.crew.workers.items() if process == wanted]
+    found = [one for (process, *_), one in pool.crew.workers.items() if process == wanted]
     return psutil.Process(found[-1].child.pid)
 
 
@@ -476,5 +476,5 @@ def test_libomp_teams_have_workers_of_their_own(pool, found):
         got = pool.measure(fixtures.problem(100), choice, ASK)
         assert (got.status, got.threads_observed) == ("ok", threads), got.reason
         assert dict(got.conditions)["openmp"] == ("libomp",)
-    assert [team.threads for _, team in pool.crew.workers] == [3, 4, 5, 1]
+    assert [team.threads for _, team, _ in pool.crew.workers] == [3, 4, 5, 1]
     assert len(pool.crew.workers) == LIBOMP_WORKERS
