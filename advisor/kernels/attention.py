@@ -42,7 +42,7 @@ ROWS_AT_ONCE = 256
 REFERENCE_THREADS = 8
 
 SAMPLED_FLOPS = 1.5e11
-"""Past this much arithmetic a reference would take over 5 s (some 30 Gflop/s in float64), so it has chosen rows only."""
+"""Past this much arithmetic a reference takes over 5 s (some 30 Gflop/s in float64), so it has chosen rows only."""
 
 SAMPLED_ROWS = 64
 """Random rows a head, beside the first, the last and those around the edges of tiles."""

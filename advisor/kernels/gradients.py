@@ -195,7 +195,7 @@ def _as_expected(m: Dims, values: Array, tolerance: float, rows: Array | None) -
 
 
 def by_differences(m: Dims, inputs: dict[str, Array], step: float = 1e-6) -> dict[str, Array]:
-    """The gradients of sum(gout * out) by central differences in float64, element by element: for tests, tiny n only."""
+    """The gradients of sum(gout * out) by central differences in float64, element by element: for tiny n, in tests."""
     found = {}
     for name in ("q", "k", "v"):
         whole = {key: inputs[key].astype(np.float64) for key in ("q", "k", "v", "gout")}
