@@ -102,11 +102,11 @@ def tune(
     as_json: Json = False,
 ) -> None:
     """Measure on this machine and write its deployment table."""
-    from advisor import pipeline, show
+    from advisor import pipeline, show, tuning
     from advisor.arguments import seconds, sizes
 
     shape = {"batch": batch, "heads": heads, "kv_heads": kv_heads, "head_dim": head_dim}
-    request = pipeline.TuneRequest(
+    request = tuning.TuneRequest(
         kernels=pipeline.kernel_names(kernel, kernel_dir or ()),
         sizes=sizes(n),
         dtype=dtype,
@@ -121,9 +121,9 @@ def tune(
         kernel_dirs=tuple(kernel_dir or ()),
     )
     with show.progress(say) as progress:
-        results = pipeline.tune(request, progress)
+        results = tuning.tune(request, progress)
     if as_json:
-        documents = [pipeline.result_json(result) for result in results]
+        documents = [tuning.result_json(result) for result in results]
         _emit(documents[0] if len(documents) == 1 else documents)
     else:
         for result in results:
@@ -197,6 +197,60 @@ def verify(
         typer.echo(show.verified(rows))
     if any(row.status not in ("ok", "skipped") for _, row in rows):
         raise typer.Exit(FAILED)
+
+
+@app.command()
+def validate(
+    kernel: Annotated[
+        str, typer.Option("--kernel", "-k", help="forward, backward, fused, decode, comma separated, or all.")
+    ] = "all",
+    n: Annotated[
+        str | None, typer.Option("--n", help="Sizes of every kernel. Default: 64..2048, and 1k..256k for decode.")
+    ] = None,
+    threads: Annotated[
+        str | None, typer.Option(help="Thread counts, comma separated. Default: 1, powers of two, this machine's own.")
+    ] = None,
+    dtype: Annotated[str | None, typer.Option(help="Element type. Default: the paper's of each kernel.")] = None,
+    batch: DimOption = None,
+    heads: DimOption = None,
+    kv_heads: DimOption = None,
+    head_dim: DimOption = None,
+    budget: Annotated[str, typer.Option(help="Time for the whole run: 90s, 2m.")] = "120s",
+    kernel_dir: KernelDir = None,
+    as_json: Json = False,
+) -> None:
+    """Measure the attention kernels beside what is predicted of them and what the paper found."""
+    from advisor import show, tuning
+    from advisor.arguments import seconds, sizes
+    from advisor.topology import probe as topology
+    from advisor.validate import request as asking
+    from advisor.validate.measure import measure
+    from advisor.validate.report import document, report
+    from advisor.validate.show import shown
+
+    shape = {"batch": batch, "heads": heads, "kv_heads": kv_heads, "head_dim": head_dim}
+    request = asking.Request(
+        kernels=asking.kernel_names(kernel),
+        sizes=() if n is None else sizes(n),
+        threads=() if threads is None else asking.thread_list(threads),
+        dtype=dtype,
+        shape=tuple((key, value) for key, value in shape.items() if value is not None),
+        budget_s=seconds(budget),
+        kernel_dirs=tuple(kernel_dir or ()),
+    )
+    with show.progress(say) as progress, tuning.alone(progress):
+        measured = measure(request, topology.probe(), progress)
+    found = report(request, measured)
+    if as_json:
+        _emit(document(found, measured))
+    else:
+        typer.echo(shown(found))
+    for words in found.missing:
+        say(f"partly done: {words}")
+    if not measured.series:
+        raise typer.Exit(FAILED)
+    if found.missing or found.failed:
+        raise typer.Exit(PARTLY)
 
 
 @app.command()

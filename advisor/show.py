@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
     from advisor.doctor import Finding
     from advisor.kernels.verify import Row
-    from advisor.pipeline import TuneResult
     from advisor.records import Choice, Measurement, Section, Summary, Verdict
     from advisor.search.request import Progress
+    from advisor.tuning import TuneResult
 
 
 class TerminalProgress:
@@ -201,7 +201,7 @@ def _tuned_facts(result: TuneResult) -> list[str]:
 
 def _answering(result: TuneResult) -> list[Section]:
     """The sections of what was tuned now that `recommend` answers from at some tuned n."""
-    from advisor.pipeline import best_section
+    from advisor.tuning import best_section
 
     if result.table is None:
         return []

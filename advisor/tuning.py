@@ -1,0 +1,339 @@
+"""Tune: search, learn, hold out, save, one kernel after another, one tuner at a time on a machine.
+
+Nothing is decided here: each stage is a function of what the one before it left.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import math
+import os
+import secrets
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from filelock import FileLock, Timeout
+
+from advisor import __version__, codec, paths
+from advisor.errors import BadInput, Busy
+from advisor.kernels import registry
+from advisor.kernels.variant import check_expressions, variants
+from advisor.pipeline import check_memory, folder_of, remember
+from advisor.records import Machine, Measurement, Pairs, Problem, Section, Table, pairs
+from advisor.search.space import SpaceOptions, first_of_each_language, space_options
+from advisor.topology import probe as topology
+
+if TYPE_CHECKING:
+    from advisor.search.known import Past
+    from advisor.search.log import Log
+    from advisor.search.request import Outcome, Progress, Request
+
+HELD_OUT_SHARE = 0.15
+"""Of a budget, kept for the races at sizes that were not tuned."""
+
+QUICK_BUDGET_S = 30.0
+"""Budget of `--quick` where none is given: an answer before the reader looks away, also on a busy machine."""
+
+MOST_HELD_OUT = 6
+"""Sizes held out: enough for a worst case to mean something, few enough to take a small part of the time."""
+
+OUT_OF_TIME = ("the time is used", "interrupted")
+"""Why a search stopped, where more time would have taken it further."""
+
+TUNER_WAIT_S = 3600.0
+"""How long a second tuner waits for the first: two that measure at once would measure each other."""
+
+
+class TuneRequest(NamedTuple):
+    """What `advisor tune` is asked. `shape` has the entries that were given; the kernel's defaults fill the rest."""
+
+    kernels: tuple[str, ...]
+    sizes: tuple[int, ...]
+    dtype: str = "float32"
+    shape: Pairs = ()
+    budget_s: float | None = None
+    exhaustive: bool = False
+    quick: bool = False
+    resume: bool = False
+    oversubscribe: bool = False
+    compilers: str = "first"
+    seed: int = 0
+    kernel_dirs: tuple[str, ...] = ()
+
+
+class TuneResult(NamedTuple):
+    """One kernel's tuning. `table` None and `missing` not empty where no table could be made or not all was done.
+
+    `failed`: nothing came of it, and neither more time nor --resume would help.
+    """
+
+    kernel: str
+    outcome: Outcome
+    table: Table | None
+    table_path: str
+    log_path: str
+    missing: str
+    notes: tuple[str, ...]
+    failed: bool = False
+
+
+def tune(request: TuneRequest, progress: Progress) -> list[TuneResult]:
+    """Tune every kernel of a request, one after another, each with its share of the budget; Ctrl-C ends all of it.
+
+    Raises:
+        BadInput: a size, shape or compiler makes no sense; no compiler; no place for the results.
+        Busy: another tuner held this machine for over an hour.
+    """
+    machine = topology.probe()
+    for kernel in request.kernels:  # whatever makes no sense is refused before hours are spent on the others
+        _request(request, kernel, machine, None)
+    paths.writable(folder_of(machine))
+    remember(machine)
+    results: list[TuneResult] = []
+    with alone(progress):
+        for kernel in request.kernels:
+            results.append(_tune_one(request, kernel, machine, progress))
+            if results[-1].outcome.interrupted:
+                break
+    return results
+
+
+@contextlib.contextmanager
+def alone(progress: Progress, wait_s: float = TUNER_WAIT_S) -> Iterator[None]:
+    """Hold the machine: one tuner at a time. The lock ends with the process, however that ends.
+
+    Raises:
+        Busy: another tuner held it for all of `wait_s`.
+    """
+    folder = paths.writable(paths.state_dir())
+    lock = FileLock(os.path.join(folder, "tuner.lock"))
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        progress.stage("waiting: another tuner is measuring on this machine", None)
+        try:
+            lock.acquire(timeout=wait_s)
+        except Timeout:
+            raise Busy(
+                "one tuner measures at a time", got=lock.lock_file, next_step="wait for the other one, or end it"
+            ) from None
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def _tune_one(asked: TuneRequest, kernel: str, machine: Machine, progress: Progress) -> TuneResult:
+    from advisor.kernels.pool import WorkerPool
+    from advisor.search.known import past
+    from advisor.search.log import Log
+    from advisor.search.tune import tune as search
+
+    whole_s = QUICK_BUDGET_S if asked.quick and asked.budget_s is None else asked.budget_s
+    budget_s = None if whole_s is None else whole_s / len(asked.kernels)
+    begun = time.monotonic()
+    request = _request(asked, kernel, machine, budget_s)
+    folder = folder_of(machine)
+    log_path, table_path = os.path.join(folder, "measurements.jsonl"), os.path.join(folder, f"{kernel}.table.json")
+    before = past(log_path, request)
+    with Log(log_path) as log, WorkerPool(machine, request.spec, request.variants, asked.seed) as pool:
+        outcome = search(request, pool, log, progress)
+        table = _learn(before, outcome, request, asked)
+        if table is not None and not outcome.interrupted and not asked.exhaustive:
+            until = None if budget_s is None else begun + budget_s
+            tuning = _Tuning(request, pool, log, progress, outcome, until, before)
+            table, interrupted = _hold_out(tuning, table)
+            outcome = outcome._replace(interrupted=interrupted)
+    notes = [*outcome.notes, *before.notes]
+    if table is not None:
+        table, notes = _save(table_path, table, notes)
+    missing, failed = _missing(outcome, request, table)
+    return TuneResult(kernel, outcome, table, table_path, log_path, missing, tuple(notes), failed)
+
+
+def _request(asked: TuneRequest, kernel: str, machine: Machine, budget_s: float | None) -> Request:
+    from advisor.search.request import Options, Request
+
+    spec = registry.spec(kernel, asked.kernel_dirs)
+    shape = dict(asked.shape)
+    problems = tuple(spec.problem(n, dtype=asked.dtype, **shape) for n in asked.sizes)
+    check_memory(spec, problems)
+    found = variants(kernel, asked.kernel_dirs)
+    for variant in found:
+        check_expressions(variant, problems)
+    options = Options(
+        space=_space(machine, asked),
+        budget_s=None if budget_s is None else budget_s * (1 - HELD_OUT_SHARE),
+        exhaustive=asked.exhaustive,
+        quick=asked.quick,
+        seed=asked.seed,
+        resume=asked.resume,
+    )
+    session = f"{datetime.datetime.now(datetime.UTC):%Y%m%dT%H%M%S}-{secrets.token_hex(3)}"
+    return Request(machine, spec, found, problems, options, session, machine.environment)
+
+
+def _space(machine: Machine, asked: TuneRequest) -> SpaceOptions:
+    options = space_options(machine, asked.oversubscribe)
+    if asked.compilers == "all":
+        return options
+    if asked.compilers == "first":
+        return options._replace(compilers=first_of_each_language(options.compilers))
+    wanted = [name.strip() for name in asked.compilers.split(",")]
+    known = [tool.name for tool in options.compilers]
+    for name in wanted:
+        if name not in known:
+            raise BadInput("no such compiler here", got=name, allowed=f"{', '.join(known)}, first, all")
+    return options._replace(compilers=tuple(tool for tool in options.compilers if tool.name in wanted))
+
+
+def _learn(before: Past, outcome: Outcome, request: Request, asked: TuneRequest) -> Table | None:
+    """The table of an outcome and of what earlier runs found at other n; None where not one race ended."""
+    from advisor.policy.learn import Made, learn
+
+    if not any(verdict.purpose == "final" for verdict in outcome.verdicts):
+        return None
+    created = f"{datetime.datetime.now(datetime.UTC):%Y-%m-%dT%H:%M:%SZ}"
+    provenance = pairs(
+        {
+            "session": request.session,
+            "advisor": __version__,
+            "log": "measurements.jsonl",
+            "budget_s": asked.budget_s,
+            "quick": asked.quick,
+            "seed": asked.seed,
+        }
+    )
+    verdicts, trials = [*before.verdicts, *outcome.verdicts], [*before.trials, *outcome.trials]
+    return learn(request.machine, verdicts, trials, Made(created, provenance), [*before.stolen, *outcome.stolen])
+
+
+class _Tuning(NamedTuple):
+    """What a held-out race needs of the tuning that went before. `until` on the monotonic clock."""
+
+    request: Request
+    pool: Any
+    log: Log
+    progress: Progress
+    outcome: Outcome
+    until: float | None
+    before: Past
+
+
+def held_out_sizes(tuned: Sequence[int], most: int) -> tuple[int, ...]:
+    """Sizes between the tuned ones, as far from both as can be on the log axis, and odd where there is room.
+
+    Args:
+        tuned: ascending.
+        most: at most so many, spread over the whole range.
+    """
+    middles = [math.isqrt(a * b) | 1 for a, b in pairwise(tuned)]
+    found = [n for n, (a, b) in zip(middles, pairwise(tuned), strict=True) if a < n < b]
+    step = max(1, math.ceil(len(found) / most))
+    return tuple(found[::step])
+
+
+def _hold_out(tuning: _Tuning, table: Table) -> tuple[Table, bool]:
+    """The table with its regret at sizes that were not tuned, unchanged where no time is left; whether Ctrl-C came."""
+    from advisor.policy.learn import choose, with_heldout
+    from advisor.search.heldout import HoldOut, hold_out
+
+    request = tuning.request
+    first = request.problems[0]
+    most = 2 if request.options.quick else MOST_HELD_OUT
+    sizes = held_out_sizes([v.problem.n for v in tuning.outcome.verdicts if v.purpose == "final"], most)
+
+    def pick(problem: Problem) -> Any:
+        return choose(best_section(table, problem.n), problem.n)
+
+    plan = HoldOut(pick, tuple(first._replace(n=n) for n in sizes), tuning.outcome.verdicts, tuning.until)
+    held = hold_out(request, tuning.pool, tuning.log, plan, tuning.progress)
+    return with_heldout(table, [*tuning.before.verdicts, *held.verdicts]), held.interrupted
+
+
+def best_section(table: Table, n: int) -> Section:
+    """The section (process part) whose choice is expected to be fastest near n; the first among equals."""
+
+    def expected(section: Section) -> float:
+        row = next((row for row in section.rows if row.low <= n <= row.high), None)
+        if row is None or not row.points:
+            return math.inf
+        return min(row.points, key=lambda point: abs(math.log(point.n / n))).summary.p25_ns
+
+    return min(table.sections, key=expected)
+
+
+def _save(path: str, table: Table, notes: list[str]) -> tuple[Table, list[str]]:
+    from advisor.policy.store import save_table
+
+    saved = save_table(path, table)
+    return saved.table, [*notes, *saved.notes]
+
+
+def _missing(outcome: Outcome, request: Request, table: Table | None) -> tuple[str, bool]:
+    """What has no answer and why, and whether nothing at all came of it, for another reason than time."""
+    done = {verdict.problem.n for verdict in outcome.verdicts if verdict.purpose == "final"}
+    absent = [problem.n for problem in request.problems if problem.n not in done]
+    if outcome.interrupted:
+        return f"interrupted; no answer yet for n = {_sizes(absent)}; go on with --resume", False
+    reasons = {n: _failure(outcome.trials, n) for n in absent}
+    ended = {report.problem.n for report in outcome.reports if report.stopped not in OUT_OF_TIME}
+    broken = [n for n in absent if reasons[n] and n in ended]
+    late = [n for n in absent if n not in broken]
+    parts = [f"no choice ran at n = {_sizes(broken)} ({reasons[broken[0]]})"] if broken else []
+    tried = "".join(f" ({reasons[n]})" for n in late[:1] if reasons[n])
+    parts += [f"no answer for n = {_sizes(late)}{tried}; a larger --budget or --resume finishes them"] if late else []
+    return "; ".join(parts), table is None and not late
+
+
+def _sizes(sizes: Sequence[int]) -> str:
+    return ", ".join(map(str, sizes)) or "none"
+
+
+def _failure(trials: Sequence[Measurement], n: int) -> str:
+    """Why everything that was tried at n failed; empty where something ran, or nothing was tried."""
+    tried = [trial for trial in trials if trial.problem.n == n]
+    if not tried or any(trial.status == "ok" for trial in tried):
+        return ""
+    (status, reason), count = Counter((trial.status, trial.reason) for trial in tried).most_common(1)[0]
+    return f"{count} of {len(tried)} {status}: {' '.join(reason.split())[-300:]}"
+
+
+def result_json(result: TuneResult) -> dict[str, Any]:
+    """The document of `advisor tune --json`."""
+    outcome = result.outcome
+    finals = [verdict for verdict in outcome.verdicts if verdict.purpose == "final"]
+    best = []
+    for verdict in finals:
+        standing = next(s for s in verdict.standings if s.choice == verdict.winner)
+        figures = standing.summary
+        best.append(
+            {
+                "n": verdict.problem.n,
+                "choice": codec.to_json(verdict.winner),
+                "p25_ns": figures.p25_ns if figures else None,
+                "ci95_ns": list(figures.ci95_ns) if figures else None,
+            }
+        )
+    document = {
+        "kernel": result.kernel,
+        "problems": [codec.to_json(report.problem) for report in outcome.reports],
+        "space_size": outcome.space_size,
+        "trials": dict(outcome.counts),
+        "seconds": dict(outcome.seconds),
+        "table_path": result.table_path if result.table else None,
+        "log_path": result.log_path,
+        "best": best,
+        "interrupted": outcome.interrupted,
+        "missing": result.missing,
+        "notes": list(result.notes),
+    }
+    if outcome.regrets:
+        document["regret"] = [
+            {"n": r.problem.n, "ratio": r.ratio, "ratio_ci95": list(r.ratio_ci95)} for r in outcome.regrets
+        ]
+    return document
