@@ -1,0 +1,89 @@
+/* What the tiled fused variants share: the call, and the forward pass of one strip of query rows. */
+#ifndef ADVISOR_FUSED_CALL_H
+#define ADVISOR_FUSED_CALL_H
+
+#include "strips.h"
+
+/* All buffers and dims of a call. lse and delta [b*h][padded(n)], as strips.h wants them, are the workspace's first part;
+   the forward pass writes them. */
+typedef struct {
+    const real *q, *k, *v, *gout;
+    real *out, *gq, *gk, *gv, *lse, *delta;
+    int64_t heads, units, sharing, n, size, block; /* heads, units: query heads, heads of k and v, of all sequences */
+    int causal;
+} Call;
+
+INLINE int64_t statistics_bytes(const int64_t *dims) { return 2 * bytes_of(dims[0] * dims[1] * padded(dims[5])); }
+
+INLINE Call call_of(void *const *b, const int64_t *dims, void *workspace) {
+    real *lse = (real *)workspace, *delta = (real *)((char *)workspace + statistics_bytes(dims) / 2);
+    return (Call){(const real *)b[0], (const real *)b[1], (const real *)b[2], (const real *)b[3], (real *)b[4], (real *)b[5],
+                  (real *)b[6], (real *)b[7], lse, delta, dims[0] * dims[1], dims[0] * dims[2], dims[1] / dims[2],
+                  dims[5], dims[5] * dims[3], dims[6] * ADV_M, (int)dims[4]};
+}
+
+/* Query head h, of all sequences. */
+INLINE Head head_of(const Call *c, int64_t h) {
+    int64_t at = h * c->size, shared = h / c->sharing * c->size, row = h * padded(c->n);
+    return (Head){c->q + at, c->k + shared, c->v + shared, c->gout + at, c->lse + row, c->delta + row,
+                  c->n, c->block, c->causal};
+}
+
+/* delta [WIDE] = gout . out / sqrt(d) of each row, times factor [WIDE] (NULL: 1); zero for the rest. */
+static void strip_delta(const real *gout, const real *out, int64_t rows, const real *factor, real *delta) {
+    for (int64_t r = 0; r < WIDE; r++) {
+        real total = 0;
+        if (r < rows) {
+#pragma omp simd reduction(+ : total)
+            for (int d = 0; d < ADV_D; d++) total += gout[r * ADV_D + d] * out[r * ADV_D + d];
+        }
+        delta[r] = total * score_scale() * (factor ? factor[r] : 1);
+    }
+}
+
+/* The running maximum, total and shrinking factor of an online softmax. */
+typedef struct {
+    real most[WIDE], total[WIDE], factor[WIDE];
+} Online;
+
+/* Scores of `rows` rows of k to weights against the new maximum; the factor by which earlier sums shrink. */
+static void weigh_online(real *s, int64_t rows, Online *at) {
+    for (int x = 0; x < WIDE; x += W) {
+        vec old = load(at->most + x), best = old;
+        for (int64_t j = 0; j < rows; j++) best = larger(best, load(s + j * WIDE + x));
+        vec shrink = exp2_of(old - best), sum = load(at->total + x) * shrink;
+        for (int64_t j = 0; j < rows; j++) {
+            vec weight = exp2_of(load(s + j * WIDE + x) - best);
+            store(s + j * WIDE + x, weight);
+            sum += weight;
+        }
+        store(at->most + x, best);
+        store(at->total + x, sum);
+        store(at->factor + x, shrink);
+    }
+}
+
+/* out, lse and delta of query rows first .. first + WIDE - 1, whose q is packed. sums: a strip; s: a block of scores. */
+static void attend_packed(const Call *c, int64_t h, int64_t first, const real *q, real *sums, real *s) {
+    Head head = head_of(c, h);
+    Online at;
+    int64_t rows = least(WIDE, c->n - first), end = c->causal ? first + rows : c->n, row = h * padded(c->n) + first;
+    real *out = c->out + h * c->size + first * ADV_D;
+    for (int x = 0; x < WIDE; x++) at.most[x] = LOWEST, at.total[x] = 0;
+    memset(sums, 0, PANELS * sizeof(real));
+    for (int64_t j = 0; j < end; j += c->block) {
+        int64_t count = least(c->block, end - j);
+        across(head.k + j * ADV_D, count, q, s);
+        if (c->causal && j + count > first) mask_queries(s, count, j, first);
+        weigh_online(s, count, &at);
+        onto_from(SCALED, head.v + j * ADV_D, count, s, sums, at.factor);
+    }
+    for (int x = 0; x < WIDE; x++) {
+        c->lse[row + x] = at.most[x] + (real)log2((double)at.total[x]);
+        at.factor[x] = 1 / at.total[x];
+    }
+    unpack(sums, rows, at.factor, out);
+    strip_delta(head.gout + first * ADV_D, out, rows, 0, c->delta + row);
+}
+
+#endif
