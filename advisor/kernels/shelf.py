@@ -1,0 +1,82 @@
+"""What one bench worker made and the others need too: inputs and references, as files in a folder of the pool's.
+
+Workers of one pool compute the same inputs from the same seed, and the same float64 reference; the first to need them
+puts them on the shelf. Only one worker runs at a time, so nobody waits; a file is written aside and renamed, so one
+that is there is whole. Files are numpy's, never a pickle.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import zipfile
+from collections.abc import Callable
+
+import numpy as np
+
+from advisor.codec import digest
+from advisor.kernels.spec import Array, Expected
+from advisor.records import Problem
+
+MOST_BYTES = 128 << 20
+"""Larger inputs are made anew: writing them would take as long, and keep the disk busy while others are timed."""
+
+Arrays = dict[str, Array]
+
+
+class Shelf:
+    """Arrays by problem, draw of inputs, and what they are. An empty folder name: nothing is kept."""
+
+    def __init__(self, folder: str) -> None:
+        self.folder = folder
+
+    def inputs(self, drawn: tuple[Problem, str], make: Callable[[], Arrays]) -> Arrays:
+        """The inputs of a problem, taken from the shelf or made and put there."""
+        return self._arrays("inputs", drawn, make)
+
+    def expected(self, drawn: tuple[Problem, str], make: Callable[[], dict[str, Expected]]) -> dict[str, Expected]:
+        """The reference of a problem, taken from the shelf or made and put there."""
+        return _unpacked(self._arrays("expected", drawn, lambda: _packed(make())))
+
+    def _arrays(self, kind: str, drawn: tuple[Problem, str], make: Callable[[], Arrays]) -> Arrays:
+        path = os.path.join(self.folder, f"{kind}-{digest(drawn)}.npz") if self.folder else ""
+        found = _read(path) if path else None
+        if found is None:
+            found = make()
+            if path and sum(array.nbytes for array in found.values()) <= MOST_BYTES:
+                _write(path, found)
+        return found
+
+
+def _packed(found: dict[str, Expected]) -> Arrays:
+    arrays = {f"{name}.values": one.values for name, one in found.items()}
+    arrays |= {f"{name}.tolerance": np.array(one.tolerance) for name, one in found.items()}
+    return arrays | {f"{name}.rows": one.rows for name, one in found.items() if one.rows is not None}
+
+
+def _unpacked(arrays: Arrays) -> dict[str, Expected]:
+    names = [key.removesuffix(".values") for key in arrays if key.endswith(".values")]
+    return {
+        name: Expected(arrays[f"{name}.values"], float(arrays[f"{name}.tolerance"]), arrays.get(f"{name}.rows"))
+        for name in names
+    }
+
+
+def _read(path: str) -> Arrays | None:
+    try:
+        with open(path, "rb") as file, np.load(file, allow_pickle=False) as arrays:
+            return {name: arrays[name] for name in arrays.files}
+    except (OSError, ValueError, KeyError, zipfile.BadZipFile):
+        return None  # not there, or of no use: it is made anew
+
+
+def _write(path: str, arrays: Arrays) -> None:
+    """Keep arrays; a full or read-only disk is no reason to stop, the next worker then makes its own."""
+    scratch = f"{path}.{os.getpid()}"
+    try:
+        with open(scratch, "wb") as file:
+            np.savez(file, **arrays)
+        os.replace(scratch, path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            os.unlink(scratch)
