@@ -10,6 +10,7 @@ import os
 
 from advisor.answers import Answer
 from advisor.errors import PlacementError
+from advisor.installed import ABSENT, installed, library_of
 from advisor.site import Site
 from advisor.sources import source_hash
 from advisor.topology.placement import UNPINNED, default_team, evaluate
@@ -256,20 +257,34 @@ def changed_fields(site: Site, table: Json, section: Json, row: Json) -> tuple[s
         if field == "source_hash":
             old, new = build["source_hash"], _remembered(site, table["kernel"], build["variant"])
         else:
-            old, new = (_value(field, where, row["choice"]) for where in (then, site.environment))
+            now = _with_library(site, build["compiler"])
+            old, new = (_value(field, where, row["choice"]) for where in (then, now))
         if old is not None and new is not None and old != new:
             changed.append(f"{field} was {old}, is {new}")
     return tuple(changed)
 
 
+def _with_library(site: Site, tool: str) -> Json:
+    """The site's environment; at this machine, with the version of the library that the tool is, looked up once."""
+    library = library_of(tool)
+    if library and library not in site.environment and not site.refusal:
+        site.environment[library] = installed(library) or ABSENT
+    return site.environment
+
+
 def _value(field: str, environment: Json, choice: Json) -> Any:
-    """A field of an environment: the version of the choice's own compiler and runtime; a kernel as MAJOR.MINOR."""
+    """A field of an environment: the version of the choice's own tool and runtime; a kernel as MAJOR.MINOR.
+
+    A library brings its OpenMP runtime along, so that one's version is no field of the environment.
+    """
     if field == "kernel":
         kernel = environment.get("kernel")
         return ".".join(kernel.split(".")[:2]) if isinstance(kernel, str) else None
     if field == "compiler":
         compiler = choice["build"]["compiler"]
         return environment.get(compiler, environment.get(compiler.split("-")[0]))
+    if field == "openmp" and library_of(choice["build"]["compiler"]):
+        return None
     if field == "openmp" and choice["process"] is not None:
         return environment.get(choice["process"]["runtime"])
     return environment.get(field)

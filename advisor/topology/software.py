@@ -9,6 +9,7 @@ import shutil
 from collections.abc import Sequence
 
 from advisor import identity
+from advisor.installed import LIBRARIES, installed
 from advisor.records import Pairs, pairs
 from advisor.topology.child import ask
 
@@ -25,10 +26,11 @@ def environment() -> Pairs:
 
     Returns:
         Pairs with `kernel` (MAJOR.MINOR, as a lookup reads it), `kernel_release`, `python`, `glibc`, one entry a
-        compiler and an OpenMP runtime found, and the lists `compilers` and `openmp` of what was found.
+        compiler, OpenMP runtime and library found, and the lists `compilers` and `openmp` of what was found.
     """
     compilers = {name: version for name in COMPILERS if (version := compiler_version(name))}
     runtimes = {name: version for name, by, files in OPENMP if (version := runtime_version(by, files))}
+    called = {name: version for name in LIBRARIES if (version := installed(name))}
     libc = platform.libc_ver()
     found = {
         "kernel": identity.kernel_release(),
@@ -37,6 +39,7 @@ def environment() -> Pairs:
         **({"glibc": libc[1]} if libc[0] == "glibc" else {}),
         **compilers,
         **runtimes,
+        **called,
         "compilers": tuple(f"{name} {version}" for name, version in compilers.items()),
         "openmp": tuple(f"{name} {version}" for name, version in runtimes.items()),
     }
