@@ -33,10 +33,21 @@ KernelDir = Annotated[
 DimOption = Annotated[
     int | None, typer.Option(min=1, help="Part of the fixed shape; the kernel's default when left out.")
 ]
+Causal = Annotated[
+    bool | None,
+    typer.Option(
+        "--causal/--no-causal", help="Attend only to rows up to the own one; the kernel's default when left out."
+    ),
+]
 
 
 def _emit(document: Any) -> None:
     typer.echo(json.dumps(document, allow_nan=False, indent=2))
+
+
+def _shape(**given: int | None) -> dict[str, int]:
+    """The entries that were given; a flag is 0 or 1."""
+    return {key: int(value) for key, value in given.items() if value is not None}
 
 
 def _version(asked: bool) -> None:
@@ -80,6 +91,7 @@ def tune(
     heads: DimOption = None,
     kv_heads: DimOption = None,
     head_dim: DimOption = None,
+    causal: Causal = None,
     dtype: Annotated[str, typer.Option(help="Element type.")] = "float32",
     budget: Annotated[
         str | None, typer.Option(help="Time for the whole run: 90s, 2m. Default: as long as it takes.")
@@ -105,12 +117,12 @@ def tune(
     from advisor import pipeline, show, tuning
     from advisor.arguments import seconds, sizes
 
-    shape = {"batch": batch, "heads": heads, "kv_heads": kv_heads, "head_dim": head_dim}
+    shape = _shape(batch=batch, heads=heads, kv_heads=kv_heads, head_dim=head_dim, causal=causal)
     request = tuning.TuneRequest(
         kernels=pipeline.kernel_names(kernel, kernel_dir or ()),
         sizes=sizes(n),
         dtype=dtype,
-        shape=tuple((key, value) for key, value in shape.items() if value is not None),
+        shape=tuple(shape.items()),
         budget_s=None if budget is None else seconds(budget),
         exhaustive=exhaustive,
         quick=quick,
@@ -143,6 +155,7 @@ def recommend(
     heads: DimOption = None,
     kv_heads: DimOption = None,
     head_dim: DimOption = None,
+    causal: Causal = None,
     dtype: Annotated[str | None, typer.Option(help="Element type.")] = None,
     machine: Annotated[
         str | None, typer.Option(help="machine.json of another machine; its tables lie beside it.")
@@ -157,8 +170,8 @@ def recommend(
 
     if output not in launch.FORMATS:
         raise UnknownName("no such format", got=output, allowed=", ".join(launch.FORMATS))
-    axes = {"batch": batch, "heads": heads, "kv_heads": kv_heads, "head_dim": head_dim, "dtype": dtype}
-    wanted = {key: value for key, value in axes.items() if value is not None}
+    shape = _shape(batch=batch, heads=heads, kv_heads=kv_heads, head_dim=head_dim, causal=causal)
+    wanted = {**shape, **({} if dtype is None else {"dtype": dtype})}
     policy, answers = pipeline.recommend(kernel, sizes(n), wanted, machine)
     for note in policy.notes:
         say(note)
@@ -228,13 +241,13 @@ def validate(
     from advisor.validate.report import document, report
     from advisor.validate.show import shown
 
-    shape = {"batch": batch, "heads": heads, "kv_heads": kv_heads, "head_dim": head_dim}
+    shape = _shape(batch=batch, heads=heads, kv_heads=kv_heads, head_dim=head_dim)
     request = asking.Request(
         kernels=asking.kernel_names(kernel),
         sizes=() if n is None else sizes(n),
         threads=() if threads is None else asking.thread_list(threads),
         dtype=dtype,
-        shape=tuple((key, value) for key, value in shape.items() if value is not None),
+        shape=tuple(shape.items()),
         budget_s=seconds(budget),
         kernel_dirs=tuple(kernel_dir or ()),
     )

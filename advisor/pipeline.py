@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from advisor import codec, paths
@@ -46,6 +46,24 @@ def kernel_names(text: str, kernel_dirs: Sequence[str] = (), tabled: Sequence[st
         if name not in known:
             raise UnknownName("no such kernel", got=name, allowed=f"{', '.join(known)}, all")
     return names
+
+
+def check_shape(specs: Sequence[KernelSpec], shape: Iterable[str]) -> None:
+    """Refuse a shape entry that none of the kernels has; one that some have applies to those.
+
+    Raises:
+        BadInput: with the entries that there are.
+    """
+    known = tuple(dict.fromkeys(entry for spec in specs for entry in spec.parameters))
+    for entry in shape:
+        if entry not in known:
+            names = " and ".join(spec.name for spec in specs)
+            raise BadInput(f"{names} must have the shape entry", got=entry, allowed=", ".join(known))
+
+
+def own_shape(spec: KernelSpec, shape: Mapping[str, Any]) -> dict[str, Any]:
+    """The entries of a shape that a kernel has."""
+    return {entry: value for entry, value in shape.items() if entry in spec.parameters}
 
 
 def check_memory(spec: KernelSpec, problems: Sequence[Problem]) -> None:
@@ -104,7 +122,7 @@ def recommend(
     Args:
         kernels: names, comma separated; `all`: every kernel that has a table.
         sizes: swept sizes.
-        axes: entries of the shape, dtype; narrows which tables answer.
+        axes: entries of the shape, dtype; narrows which tables answer. One counts for the kernels that have it.
         machine: path of another machine's description; None: the machine at hand.
 
     Returns:
@@ -112,17 +130,36 @@ def recommend(
 
     Raises:
         UnknownName: a kernel that is not installed and has no table.
+        BadInput: an axis that none of the kernels has.
     """
     from advisor.lookup import Policy
 
     policy = Policy.load(machine=machine)
     tabled = [problem["kernel"] for problem in policy.problems()]
     names = kernel_names(kernels, tabled=tabled)
+    given = _axes_of(names, policy, axes)
     questions = [p for p in policy.problems() if p["kernel"] in names]
-    questions = [p for p in questions if all(p.get(key, value) == value for key, value in axes.items())]
+    questions = [p for p in questions if all(p.get(key, value) == value for key, value in given[p["kernel"]].items())]
     if not questions:
-        questions = [{"kernel": name, **axes} for name in names]
+        questions = [{"kernel": name, **given[name]} for name in names]
     return policy, [(policy.best(n=n, **question), n) for question in questions for n in sizes]
+
+
+def _axes_of(names: Sequence[str], policy: Policy, axes: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """Kernel -> the axes that it has of those given.
+
+    Raises:
+        BadInput: an axis that none of them has.
+    """
+    known = {name: {"dtype", *(key for p in policy.problems(name) for key in p)} for name in names}
+    for name in names if set(axes) - {"dtype"} else ():  # a spec takes a while to import
+        if name in registry.kernels():
+            known[name] |= set(registry.spec(name).parameters)
+    everywhere = sorted(set().union(*known.values()) - {"kernel", "regime"})
+    for axis in axes:
+        if axis not in everywhere:
+            raise BadInput(f"{' and '.join(names)} must have the axis", got=axis, allowed=", ".join(everywhere))
+    return {name: {axis: value for axis, value in axes.items() if axis in known[name]} for name in names}
 
 
 # --- verify ---

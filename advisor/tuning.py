@@ -22,7 +22,7 @@ from advisor import __version__, codec, paths
 from advisor.errors import BadInput, Busy
 from advisor.kernels import registry
 from advisor.kernels.variant import check_expressions, variants
-from advisor.pipeline import check_memory, folder_of, remember
+from advisor.pipeline import check_memory, check_shape, folder_of, own_shape, remember
 from advisor.records import Machine, Measurement, Pairs, Problem, Section, Table, pairs
 from advisor.search.space import SpaceOptions, first_of_each_language, space_options
 from advisor.topology import probe as topology
@@ -49,7 +49,10 @@ TUNER_WAIT_S = 3600.0
 
 
 class TuneRequest(NamedTuple):
-    """What `advisor tune` is asked. `shape` has the entries that were given; the kernel's defaults fill the rest."""
+    """What `advisor tune` is asked.
+
+    `shape` has the entries that were given; each counts for the kernels that have it, and defaults fill the rest.
+    """
 
     kernels: tuple[str, ...]
     sizes: tuple[int, ...]
@@ -89,6 +92,8 @@ def tune(request: TuneRequest, progress: Progress) -> list[TuneResult]:
         Busy: another tuner held this machine for over an hour.
     """
     machine = topology.probe()
+    specs = [registry.spec(kernel, request.kernel_dirs) for kernel in request.kernels]
+    check_shape(specs, [entry for entry, _ in request.shape])
     for kernel in request.kernels:  # whatever makes no sense is refused before hours are spent on the others
         _request(request, kernel, machine, None)
     paths.writable(folder_of(machine))
@@ -159,7 +164,7 @@ def _request(asked: TuneRequest, kernel: str, machine: Machine, budget_s: float 
     from advisor.search.request import Options, Request
 
     spec = registry.spec(kernel, asked.kernel_dirs)
-    shape = dict(asked.shape)
+    shape = own_shape(spec, dict(asked.shape))
     problems = tuple(spec.problem(n, dtype=asked.dtype, **shape) for n in asked.sizes)
     check_memory(spec, problems)
     found = variants(kernel, asked.kernel_dirs)

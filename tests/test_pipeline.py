@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 from commanding import SCALE
+from tabling import SHAPE, choice, race
 
-from advisor import pipeline
+from advisor import paths, pipeline
 from advisor.errors import BadInput, UnknownName
 from advisor.kernels import registry
+from advisor.policy import store
+from advisor.policy.learn import Made, learn
+from advisor.topology import probe
 
 DIRS = (SCALE[-1],)
 
@@ -25,3 +31,36 @@ def test_operands_that_do_not_fit_are_refused_with_what_would():
     pipeline.check_memory(spec, [spec.problem(1024)])
     with pytest.raises(BadInput, match="about n = "):
         pipeline.check_memory(spec, [spec.problem(1024), spec.problem(10**12)])
+
+
+# --- which tables answer ---
+
+
+@pytest.fixture
+def table(tmp_path, monkeypatch):
+    """A home folder with a table of decode for this machine. Its times are made up."""
+    monkeypatch.setenv("ADVISOR_HOME", str(tmp_path))
+    here = probe.probe()
+    verdicts = [race(n, {choice("split", threads=1): n * 10.0}) for n in (1024, 4096)]
+    folder = paths.writable(paths.machine_dir(here.hardware_id, here.limits_id))
+    store.save_table(
+        os.path.join(folder, "decode.table.json"), learn(here, verdicts, [], Made("2026-01-02T03:04:05Z", ()))
+    )
+
+
+@pytest.mark.usefixtures("table")
+def test_an_axis_narrows_the_answers_of_the_kernels_that_have_it():
+    _, answers = pipeline.recommend("decode,forward", [1024], {"causal": 1, "heads": SHAPE["heads"]}, None)
+    assert [(answer.kernel, dict(answer.shape_pairs)) for answer, _ in answers] == [("decode", SHAPE)]
+    _, answers = pipeline.recommend("forward", [1024], {"causal": 1}, None)
+    assert [(answer.kernel, answer.basis) for answer, _ in answers] == [("forward", "DEFAULT")]
+    assert "no table for forward" in answers[0][0].why
+    _, answers = pipeline.recommend("decode", [1024], {"heads": SHAPE["heads"] + 1}, None)
+    assert [answer.basis for answer, _ in answers] == ["DEFAULT"]
+
+
+@pytest.mark.usefixtures("table")
+@pytest.mark.parametrize("axes", [{"causal": 1}, {"width": 2, "dtype": "float32"}])
+def test_an_axis_that_no_kernel_has_is_refused(axes):
+    with pytest.raises(BadInput, match="decode must have the axis"):
+        pipeline.recommend("decode", [1024], axes, None)

@@ -24,7 +24,7 @@ def home(tmp_path, tmp_path_factory, monkeypatch):
 
 
 def tuned(*sizes, **more):
-    asked = tuning.TuneRequest(("scale",), sizes, budget_s=2.0, quick=True, kernel_dirs=DIRS, **more)
+    asked = tuning.TuneRequest(("scale",), sizes, budget_s=8.0, quick=True, kernel_dirs=DIRS, **more)
     (result,) = tuning.tune(asked, Silent())
     return result
 
@@ -33,10 +33,29 @@ def tuned(*sizes, **more):
 
 
 def test_a_second_kernel_that_cannot_be_tuned_stops_the_first(home):
-    asked = tuning.TuneRequest(("scale", "decode"), (64,), kernel_dirs=DIRS, shape=(("heads", 4), ("kv_heads", 3)))
+    shape = (("heads", 4), ("kv_heads", 3), ("width", 3))
+    asked = tuning.TuneRequest(("scale", "decode"), (64,), kernel_dirs=DIRS, shape=shape)
     with pytest.raises(BadInput, match="kv_heads"):
         tuning.tune(asked, Silent())
     assert not os.path.exists(home / "home")
+
+
+@pytest.mark.parametrize("kernels", [("scale",), ("scale", "decode")])
+def test_a_shape_entry_that_no_kernel_of_the_list_has_is_refused(home, kernels):
+    asked = tuning.TuneRequest(kernels, (64,), kernel_dirs=DIRS, shape=(("causal", 1),))
+    with pytest.raises(BadInput, match=r"scale.* must have the shape entry; got 'causal'; allowed: width"):
+        tuning.tune(asked, Silent())
+    assert not os.path.exists(home / "home")
+
+
+def test_a_shape_entry_counts_for_the_kernels_that_have_it(home):
+    shape = (("causal", 1), ("width", 3))
+    asked = tuning.TuneRequest(("scale", "decode", "forward"), (64,), kernel_dirs=DIRS, shape=shape)
+    machine = tuning.topology.probe()
+    found = {name: dict(tuning._request(asked, name, machine, None).problems[0].shape) for name in asked.kernels}
+    assert found["scale"] == {"width": 3}
+    assert "causal" not in found["decode"]
+    assert (found["forward"]["causal"], found["forward"]["heads"]) == (1, 1)
 
 
 HEADER = """/* variant {"idea": "lies", "language": "c", "symbol": "scale_lies", "dtypes": ["float32"], "reads": "n",
