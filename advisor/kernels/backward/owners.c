@@ -40,12 +40,12 @@ int64_t backward_owners_workspace(const int64_t *dims, int threads) {
 /* buffers: q, k, v, out, lse, gout, gq, gk, gv. dims: batch, heads, kv_heads, head_dim, causal, n, block (in tiles). */
 int backward_owners(void *const *buffers, const int64_t *dims, void *workspace, int threads) {
     if (dims[3] != ADV_D || dims[6] < 1) return 1;
-    Call c = call_of(buffers, dims, workspace);
+    Call c = backward_call(buffers, dims, workspace);
     char *scratch = (char *)workspace + statistics_bytes(dims);
     int64_t tasks = (c.units + c.heads) * strips_of(c.n);
 #pragma omp parallel num_threads(threads)
     {
-        statistics(&c);
+        statistics(&c, (const real *)buffers[4]);
         void *mine = scratch + omp_get_thread_num() * owner_bytes(c.block);
 #pragma omp for schedule(dynamic, 1) nowait
         for (int64_t task = 0; task < tasks; task++) one_strip(&c, task, mine);

@@ -19,34 +19,13 @@
 #include "partial.h"
 #include "statistics.h"
 
-/* Heads of k and v from this unit on, as many as a wave has, with all their query heads. */
-static void one_wave(const Call *c, int64_t unit, int64_t wave, real *others, void *scratch, int threads) {
-    int64_t units = least(wave, c->units - unit), heads = units * c->sharing, strips = strips_of(c->n);
-    int64_t size = units * c->size, start = unit * c->size;
-    int me = omp_get_thread_num();
-    Sums gk = {c->gk + start, others, size}, gv = {c->gv + start, others + (threads - 1) * size, size};
-    Adder adder = adder_in(scratch, c->block);
-    memset(sums_of(&gk, me), 0, size * sizeof(real));
-    memset(sums_of(&gv, me), 0, size * sizeof(real));
-#pragma omp for schedule(dynamic, 1)
-    for (int64_t task = 0; task < heads * strips; task++) {
-        int64_t h = unit * c->sharing + task % heads, first = (strips - 1 - task / heads) * WIDE;
-        int64_t rows = least(WIDE, c->n - first), at = task % heads / c->sharing * c->size;
-        Head head = head_of(c, h);
-        pack(head.q + first * ADV_D, rows, score_scale() * LOG2_E, adder.q);
-        pack(head.gout + first * ADV_D, rows, score_scale(), adder.gout);
-        add_packed_strip(&head, first, &adder, c->gq + h * c->size, sums_of(&gk, me) + at, sums_of(&gv, me) + at);
-    }
-    merge(&gk, threads);
-    merge(&gv, threads);
-}
-
-static int64_t wave_in(const int64_t *dims, int threads) {
-    return wave_of(dims[0] * dims[2], dims[1] / dims[2] * strips_of(dims[5]), threads);
-}
-
-static int64_t sums_bytes(const int64_t *dims, int threads) {
-    return bytes_of(2 * (threads - 1) * wave_in(dims, threads) * dims[5] * ADV_D);
+static void one_strip(const Call *c, int64_t h, int64_t first, void *scratch, real *gk, real *gv) {
+    Adder a = adder_in(scratch, c->block);
+    Head head = head_of(c, h);
+    int64_t rows = least(WIDE, c->n - first);
+    pack(head.q + first * ADV_D, rows, score_scale() * LOG2_E, a.q);
+    pack(head.gout + first * ADV_D, rows, score_scale(), a.gout);
+    add_packed_strip(&head, first, &a, c->gq + h * c->size, gk, gv);
 }
 
 int64_t backward_partial_workspace(const int64_t *dims, int threads) {
@@ -56,14 +35,14 @@ int64_t backward_partial_workspace(const int64_t *dims, int threads) {
 /* buffers: q, k, v, out, lse, gout, gq, gk, gv. dims: batch, heads, kv_heads, head_dim, causal, n, block (in tiles). */
 int backward_partial(void *const *buffers, const int64_t *dims, void *workspace, int threads) {
     if (dims[3] != ADV_D || dims[6] < 1) return 1;
-    Call c = call_of(buffers, dims, workspace);
+    Call c = backward_call(buffers, dims, workspace);
     char *others = (char *)workspace + statistics_bytes(dims), *scratch = others + sums_bytes(dims, threads);
-    int64_t wave = wave_in(dims, threads);
+    int64_t wave = wave_of(dims, threads);
 #pragma omp parallel num_threads(threads)
     {
         void *mine = scratch + omp_get_thread_num() * adder_bytes(c.block);
-        statistics(&c);
-        for (int64_t unit = 0; unit < c.units; unit += wave) one_wave(&c, unit, wave, (real *)others, mine, threads);
+        statistics(&c, (const real *)buffers[4]);
+        add_in_waves(&c, wave, others, mine, threads, one_strip);
     }
     return 0;
 }

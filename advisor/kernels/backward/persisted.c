@@ -79,13 +79,13 @@ int64_t backward_persisted_workspace(const int64_t *dims, int threads) {
 /* buffers: q, k, v, out, lse, gout, gq, gk, gv. dims: batch, heads, kv_heads, head_dim, causal, n, block (in tiles). */
 int backward_persisted(void *const *buffers, const int64_t *dims, void *workspace, int threads) {
     if (dims[3] != ADV_D || dims[6] < 1) return 1;
-    Call c = call_of(buffers, dims, workspace);
+    Call c = backward_call(buffers, dims, workspace);
     char *panels = (char *)workspace + statistics_bytes(dims), *scratch = panels + panels_bytes(dims, threads);
     int64_t wave = wave_in(dims, threads);
 #pragma omp parallel num_threads(threads)
     {
         void *mine = scratch + omp_get_thread_num() * owner_bytes(c.block);
-        statistics(&c);
+        statistics(&c, (const real *)buffers[4]);
         for (int64_t unit = 0; unit < c.units; unit += wave)
             one_wave(&c, unit, least(wave, c.units - unit), (real *)panels, mine);
     }

@@ -8,14 +8,20 @@
 
 #include <omp.h>
 
-#include "strips.h"
+#include "call.h"
 
 #define STRIPS_A_THREAD 16 /* strips a wave has for each thread: the last ones then cost a few percent of the wave */
 #define MERGED_AT_ONCE 1024 /* numbers that a thread adds up before it takes the next */
 
-/* Heads of k and v in one wave, of `units` in all, each with `strips` strips of query rows. */
-INLINE int64_t wave_of(int64_t units, int64_t strips, int threads) {
-    return least(units, (STRIPS_A_THREAD * threads + strips - 1) / strips);
+/* Heads of k and v in one wave. */
+INLINE int64_t wave_of(const int64_t *dims, int threads) {
+    int64_t strips = dims[1] / dims[2] * strips_of(dims[5]);
+    return least(dims[0] * dims[2], (STRIPS_A_THREAD * threads + strips - 1) / strips);
+}
+
+/* What the sums of gk and gv of all threads but the first take. */
+INLINE int64_t sums_bytes(const int64_t *dims, int threads) {
+    return bytes_of(2 * (threads - 1) * wave_of(dims, threads) * dims[5] * ADV_D);
 }
 
 /* One quantity, gk or gv: `out` of the wave, and the sums of threads 1, 2, .. behind each other. */
@@ -44,6 +50,31 @@ static void merge(const Sums *sums, int threads) {
             for (int64_t x = 0; x < count; x++) to[x] += from[x];
         }
     }
+}
+
+/* What a variant does with the strip of query rows first .. first + WIDE - 1 of query head h; gk, gv: its thread's sums. */
+typedef void (*AddStrip)(const Call *c, int64_t h, int64_t first, void *scratch, real *gk, real *gv);
+
+/* The heads of k and v from `unit` to `unit + units - 1`, with all their query heads, the longest strips first. */
+INLINE void add_wave(const Call *c, int64_t unit, int64_t units, real *others, void *scratch, int threads, AddStrip add) {
+    int64_t heads = units * c->sharing, strips = strips_of(c->n), size = units * c->size, start = unit * c->size;
+    int me = omp_get_thread_num();
+    Sums gk = {c->gk + start, others, size}, gv = {c->gv + start, others + (threads - 1) * size, size};
+    memset(sums_of(&gk, me), 0, size * sizeof(real));
+    memset(sums_of(&gv, me), 0, size * sizeof(real));
+#pragma omp for schedule(dynamic, 1)
+    for (int64_t task = 0; task < heads * strips; task++) {
+        int64_t h = task % heads, first = (strips - 1 - task / heads) * WIDE, at = h / c->sharing * c->size;
+        add(c, unit * c->sharing + h, first, scratch, sums_of(&gk, me) + at, sums_of(&gv, me) + at);
+    }
+    merge(&gk, threads);
+    merge(&gv, threads);
+}
+
+/* All of a call, wave by wave. others: sums_bytes of workspace. Call it inside the parallel region. */
+INLINE void add_in_waves(const Call *c, int64_t wave, void *others, void *scratch, int threads, AddStrip add) {
+    for (int64_t unit = 0; unit < c->units; unit += wave)
+        add_wave(c, unit, least(wave, c->units - unit), (real *)others, scratch, threads, add);
 }
 
 /* A query strip that adds to its thread's sums: packed q and gout, gq^T, and blocks of scores and their gradients. */

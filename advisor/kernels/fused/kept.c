@@ -29,32 +29,6 @@ static void one_strip(const Call *c, int64_t h, int64_t first, void *scratch, re
     add_kept_strip(&head, first, &t, p, t.part, out, c->gq + h * c->size, gk, gv);
 }
 
-/* Heads of k and v from this unit on, as many as a wave has, with all their query heads. */
-static void one_wave(const Call *c, int64_t unit, int64_t wave, real *others, void *scratch, int threads) {
-    int64_t units = least(wave, c->units - unit), heads = units * c->sharing, strips = strips_of(c->n);
-    int64_t size = units * c->size, start = unit * c->size;
-    int me = omp_get_thread_num();
-    Sums gk = {c->gk + start, others, size}, gv = {c->gv + start, others + (threads - 1) * size, size};
-    memset(sums_of(&gk, me), 0, size * sizeof(real));
-    memset(sums_of(&gv, me), 0, size * sizeof(real));
-#pragma omp for schedule(dynamic, 1)
-    for (int64_t task = 0; task < heads * strips; task++) {
-        int64_t h = unit * c->sharing + task % heads, first = (strips - 1 - task / heads) * WIDE;
-        int64_t at = task % heads / c->sharing * c->size;
-        one_strip(c, h, first, scratch, sums_of(&gk, me) + at, sums_of(&gv, me) + at);
-    }
-    merge(&gk, threads);
-    merge(&gv, threads);
-}
-
-static int64_t wave_in(const int64_t *dims, int threads) {
-    return wave_of(dims[0] * dims[2], dims[1] / dims[2] * strips_of(dims[5]), threads);
-}
-
-static int64_t sums_bytes(const int64_t *dims, int threads) {
-    return bytes_of(2 * (threads - 1) * wave_in(dims, threads) * dims[5] * ADV_D);
-}
-
 int64_t fused_kept_workspace(const int64_t *dims, int threads) {
     return sums_bytes(dims, threads) + threads * scratch_bytes(dims[5], dims[6] * ADV_M);
 }
@@ -62,13 +36,13 @@ int64_t fused_kept_workspace(const int64_t *dims, int threads) {
 /* buffers: q, k, v, gout, out, gq, gk, gv. dims: batch, heads, kv_heads, head_dim, causal, n, block (in tiles). */
 int fused_kept(void *const *buffers, const int64_t *dims, void *workspace, int threads) {
     if (dims[3] != ADV_D || dims[6] < 1) return 1;
-    Call c = call_of(buffers, dims, workspace);
+    Call c = fused_call(buffers, dims, workspace);
     char *scratch = (char *)workspace + sums_bytes(dims, threads);
-    int64_t wave = wave_in(dims, threads);
+    int64_t wave = wave_of(dims, threads);
 #pragma omp parallel num_threads(threads)
     {
         void *mine = scratch + omp_get_thread_num() * scratch_bytes(c.n, c.block);
-        for (int64_t unit = 0; unit < c.units; unit += wave) one_wave(&c, unit, wave, (real *)workspace, mine, threads);
+        add_in_waves(&c, wave, workspace, mine, threads, one_strip);
     }
     return 0;
 }

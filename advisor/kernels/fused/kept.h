@@ -5,7 +5,7 @@
 #ifndef ADVISOR_KEPT_H
 #define ADVISOR_KEPT_H
 
-#include "call.h"
+#include "attend.h"
 #include "partial.h"
 
 /* A thread's scratch: the packed side, what is summed, a block of GS, gout * part as rows, part and delta. */

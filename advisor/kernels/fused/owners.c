@@ -11,7 +11,7 @@
 } */
 #include <omp.h>
 
-#include "call.h"
+#include "attend.h"
 #include "owners.h"
 
 static void query_strip(const Call *c, int64_t h, int64_t first, void *scratch) {
@@ -42,7 +42,7 @@ int64_t fused_owners_workspace(const int64_t *dims, int threads) {
 /* buffers: q, k, v, gout, out, gq, gk, gv. dims: batch, heads, kv_heads, head_dim, causal, n, block (in tiles). */
 int fused_owners(void *const *buffers, const int64_t *dims, void *workspace, int threads) {
     if (dims[3] != ADV_D || dims[6] < 1) return 1;
-    Call c = call_of(buffers, dims, workspace);
+    Call c = fused_call(buffers, dims, workspace);
     char *scratch = (char *)workspace + statistics_bytes(dims);
     int64_t strips = strips_of(c.n);
 #pragma omp parallel num_threads(threads)

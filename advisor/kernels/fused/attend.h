@@ -1,32 +1,15 @@
 /* What the tiled fused variants share: the call, and the forward pass of one strip of query rows. */
-#ifndef ADVISOR_FUSED_CALL_H
-#define ADVISOR_FUSED_CALL_H
+#ifndef ADVISOR_ATTEND_H
+#define ADVISOR_ATTEND_H
 
-#include "strips.h"
+#include "call.h"
 
-/* All buffers and dims of a call. lse and delta [b*h][padded(n)], as strips.h wants them, are the workspace's first part;
-   the forward pass writes them. */
-typedef struct {
-    const real *q, *k, *v, *gout;
-    real *out, *gq, *gk, *gv, *lse, *delta;
-    int64_t heads, units, sharing, n, size, block; /* heads, units: query heads, heads of k and v, of all sequences */
-    int causal;
-} Call;
-
-INLINE int64_t statistics_bytes(const int64_t *dims) { return 2 * bytes_of(dims[0] * dims[1] * padded(dims[5])); }
-
-INLINE Call call_of(void *const *b, const int64_t *dims, void *workspace) {
-    real *lse = (real *)workspace, *delta = (real *)((char *)workspace + statistics_bytes(dims) / 2);
-    return (Call){(const real *)b[0], (const real *)b[1], (const real *)b[2], (const real *)b[3], (real *)b[4], (real *)b[5],
-                  (real *)b[6], (real *)b[7], lse, delta, dims[0] * dims[1], dims[0] * dims[2], dims[1] / dims[2],
-                  dims[5], dims[5] * dims[3], dims[6] * ADV_M, (int)dims[4]};
-}
-
-/* Query head h, of all sequences. */
-INLINE Head head_of(const Call *c, int64_t h) {
-    int64_t at = h * c->size, shared = h / c->sharing * c->size, row = h * padded(c->n);
-    return (Head){c->q + at, c->k + shared, c->v + shared, c->gout + at, c->lse + row, c->delta + row,
-                  c->n, c->block, c->causal};
+/* buffers: q, k, v, gout, out, gq, gk, gv. dims: batch, heads, kv_heads, head_dim, causal, n, block (in tiles). */
+INLINE Call fused_call(void *const *b, const int64_t *dims, void *workspace) {
+    Call c = sized_call(dims, workspace);
+    c.q = (const real *)b[0], c.k = (const real *)b[1], c.v = (const real *)b[2], c.gout = (const real *)b[3];
+    c.out = (real *)b[4], c.gq = (real *)b[5], c.gk = (real *)b[6], c.gv = (real *)b[7];
+    return c;
 }
 
 /* delta [WIDE] = gout . out / sqrt(d) of each row, times factor [WIDE] (NULL: 1); zero for the rest. */

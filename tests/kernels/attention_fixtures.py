@@ -1,0 +1,123 @@
+"""What the tests of attention forward, backward and fused share: build a variant, run it here, judge it."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+
+from advisor.kernels.build import build
+from advisor.kernels.compilers import compilers
+from advisor.kernels.registry import spec
+from advisor.kernels.spec import STORAGE, Array, Expected
+from advisor.kernels.variant import Variant, entry_dims, knob_sets, variants
+from advisor.records import Build, Pairs, Problem
+
+needs_compiler = pytest.mark.skipif(not compilers(), reason="no C compiler with OpenMP here")
+
+CANARY = 0x5A
+CANARY_BYTES = 4096
+
+SHAPES = (
+    {"batch": 2, "heads": 1, "kv_heads": 1, "head_dim": 64, "causal": 0},
+    {"batch": 1, "heads": 4, "kv_heads": 2, "head_dim": 64, "causal": 1},
+    {"batch": 1, "heads": 3, "kv_heads": 1, "head_dim": 80, "causal": 0},
+    {"batch": 1, "heads": 2, "kv_heads": 2, "head_dim": 7, "causal": 1},
+)
+"""The paper's, a causal one with shared heads, a head_dim that no tile divides, an odd one."""
+
+
+class Case(NamedTuple):
+    """One run: which kernel's variant, on what, with which knobs, how many threads."""
+
+    kernel: str
+    variant: Variant
+    problem: Problem
+    knobs: Pairs
+    threads: int
+
+
+@functools.cache
+def variant(kernel: str, name: str) -> Variant:
+    """The variant of that name."""
+    return {one.name: one for one in variants(kernel)}[name]
+
+
+def default_knobs(one: Variant, problem: Problem) -> Pairs | None:
+    """The default knobs where they are valid, else the first valid ones, else None."""
+    sets = knob_sets(one, problem)
+    return one.defaults if one.defaults in sets else next(iter(sets), None)
+
+
+@functools.cache
+def library(one: Variant, knobs: Pairs, problem: Problem) -> str:
+    """Path of the library of a variant for a shape and dtype."""
+    return build(one, Build(one.name, one.source_hash, knobs, compilers()[0].name, "native"), problem).path
+
+
+def library_of(case: Case) -> str:
+    """The same for a case; run knobs and n make no other library."""
+    one = case.variant
+    built = tuple(pair for pair in case.knobs if pair[0] in dict(one.build_knobs))
+    rest = tuple((knob, values[0]) for knob, values in one.run_knobs)
+    return library(one, built + rest, case.problem._replace(n=1, regime="warm"))
+
+
+def run(case: Case, inputs: dict[str, Array]) -> dict[str, Array]:
+    """The outputs of one call. Outputs and scratch start as NaN and end with canaries that must stand."""
+    kernel, one, problem = spec(case.kernel), case.variant, case.problem
+    loaded = ctypes.CDLL(library_of(case))
+    values = entry_dims(kernel, one, problem, case.knobs)
+    dims = (ctypes.c_int64 * len(values))(*values)
+    size = getattr(loaded, f"{one.symbol}_workspace")
+    size.restype = ctypes.c_int64
+    need = size(dims, case.threads)
+    scratch = np.full(need + CANARY_BYTES + 64, 0xFF, np.uint8)  # all ones are a NaN
+    start = -scratch.ctypes.data % 64
+    scratch[start + need :] = CANARY
+    shapes, kind = kernel.shapes(problem), STORAGE[problem.dtype]
+    outputs = {name: np.full(shapes[name], np.nan, kind) for name in kernel.written}
+    arrays = [*(inputs[name] for name in kernel.buffers if name not in outputs), *outputs.values()]
+    buffers = (ctypes.c_void_p * len(arrays))(*(array.ctypes.data for array in arrays))
+    code = getattr(loaded, one.symbol)(buffers, dims, ctypes.c_void_p(scratch.ctypes.data + start), case.threads)
+    assert code == 0
+    assert (scratch[start + need :] == CANARY).all()
+    return outputs
+
+
+def worst(found: dict[str, Array], expected: dict[str, Expected]) -> float:
+    """The largest error over its tolerance, over all outputs; infinite where anything is not finite."""
+    ratios = []
+    for name, (values, tolerance, rows) in expected.items():
+        output = found[name].astype(np.float64)
+        if not np.isfinite(output).all():
+            return float("inf")
+        output = output if rows is None else output.reshape(-1, output.shape[-1])[rows]
+        ratios.append(float(np.abs(output - values).max()) / tolerance)
+    return max(ratios)
+
+
+def check(case: Case, draw: str = "normal", seed: int = 1) -> None:
+    """One run is inside the tolerances."""
+    kernel = spec(case.kernel)
+    inputs = kernel.inputs(case.problem, seed, draw)
+    found = worst(run(case, inputs), kernel.reference(case.problem, inputs))
+    assert found <= 1, (found, case.problem, dict(case.knobs), case.threads, draw)
+
+
+def check_everywhere(kernel: str, name: str, dtype: str, sizes: tuple[int, ...] = (1, 2, 17, 49, 131)) -> int:
+    """Default knobs on all SHAPES and sizes, both draws, several teams; how many runs that were."""
+    one, runs = variant(kernel, name), 0
+    for shape in SHAPES:
+        for n in sizes:
+            problem = spec(kernel).problem(n, dtype, **shape)
+            knobs = default_knobs(one, problem)
+            if knobs is None:
+                continue
+            for draw, threads in (("normal", 1), ("normal", 3), ("outlier", 2)):
+                check(Case(kernel, one, problem, knobs, threads), draw)
+                runs += 1
+    return runs
