@@ -46,7 +46,7 @@ lint: $(VENV)/.ready-dev
 bench: $(VENV)/.ready-dev
 	$(BIN)/python benchmarks/lookup.py
 	$(BIN)/python benchmarks/judge.py
-	$(BIN)/python benchmarks/decode.py
+	$(BIN)/python benchmarks/kernels.py
 	$(BIN)/python benchmarks/tune.py
 
 soak: $(VENV)/.ready-dev

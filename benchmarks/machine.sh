@@ -4,7 +4,7 @@
 set -u
 out=$1
 shift
-parts=${*:-probe verify traps tune decode lookup judge}
+parts=${*:-probe verify traps tune tables kernels lookup judge}
 here=$(cd "$(dirname "$0")" && pwd)
 python=${PYTHON:-python3}
 mkdir -p "$out"
@@ -21,14 +21,25 @@ run() { # run NAME SECONDS COMMAND...: its output in FOLDER/NAME.txt, the end of
 for part in $parts; do
   case $part in
   probe) run probe 60 "$python" -m advisor.cli probe ;;
-  verify) run verify "${VERIFY_S:-300}" "$python" -m advisor.cli verify --kernel decode ;;
+  verify)
+    for kernel in decode forward backward fused; do
+      run "verify-$kernel" "${VERIFY_S:-300}" "$python" -m advisor.cli verify --kernel "$kernel"
+    done
+    ;;
   traps) run traps "${TRAPS_S:-300}" "$python" "$here/traps.py" --n "${TRAPS_N:-1024,16384,262144}" --json "$out/traps.json" ;;
   tune) run tune 420 "$python" "$here/tune.py" --n "${TUNE_N:-1024,4096,16384,65536,262144}" --limit "${TUNE_S:-400}" --json "$out/tune.json" ;;
-  decode)
+  tables) # what the kernels part then takes its choices from; without them it looks for itself
+    for kernel in forward backward fused; do
+      run "table-$kernel" 240 "$python" -m advisor.cli tune --kernel "$kernel" --n "${ATTENTION_N:-64..4096}" --budget "${TABLE_S:-90s}"
+    done
     run table 240 "$python" -m advisor.cli tune --kernel decode --n "${TABLE_N:-1k..1m}" --budget "${TABLE_S:-90s}"
-    run decode-paper 200 "$python" "$here/decode.py" --n "${DECODE_N:-1024,4096,16384,65536,262144,1048576}" --json "$out/decode-paper.json"
     run table-served 240 "$python" -m advisor.cli tune --kernel decode --n "${SERVED_N:-1k..64k}" --budget "${SERVED_S:-90s}" --batch 1 --heads 32 --kv-heads 8 --head-dim 128
-    run decode-served 200 "$python" "$here/decode.py" --shape served --n "${SERVED_LIST:-1024,2808,16384,65536}" --json "$out/decode-served.json"
+    ;;
+  kernels) # each may be called again with the same folder: rows that are there are kept
+    run kernels-paper "${KERNELS_LIMIT_S:-900}" "$python" "$here/kernels.py" --budget "${KERNELS_S:-600s}" --json "$out/kernels-paper.json"
+    run kernels-served "${KERNELS_LIMIT_S:-900}" "$python" "$here/kernels.py" --shape served --budget "${KERNELS_S:-600s}" --json "$out/kernels-served.json"
+    run kernels-causal "${KERNELS_LIMIT_S:-900}" "$python" "$here/kernels.py" --shape served-causal --kernel forward,backward,fused --budget "${KERNELS_S:-600s}" --json "$out/kernels-causal.json"
+    run kernels-16bit "${KERNELS_LIMIT_S:-900}" "$python" "$here/kernels.py" --shape served --kernel decode --dtype float16,bfloat16 --heads 40:8 --n 1919,1920,1921,2808,4094,4095 --budget "${SIXTEEN_S:-120s}" --json "$out/kernels-16bit.json"
     ;;
   lookup) run lookup 180 "$python" "$here/lookup.py" ;;
   judge) run judge "${JUDGE_S:-300}" "$python" "$here/judge.py" --real --n "${JUDGE_N:-4096}" --races "${RACES:-60}" --json "$out/judge.json" ;;

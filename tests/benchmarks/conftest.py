@@ -1,0 +1,19 @@
+"""The benchmarks are scripts, not a package: their folder is put on the path, as Python does when one is run."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def own_places(tmp_path_factory):
+    """A cache and a state folder of the test run's own: no table of this machine counts."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("ADVISOR_CACHE", str(tmp_path_factory.mktemp("cache")))
+        patch.setenv("ADVISOR_HOME", str(tmp_path_factory.mktemp("home")))
+        yield
