@@ -1,4 +1,4 @@
-"""Every decode variant against the DNF: edge shapes, knobs, teams, seeds, outliers; and the bound of exp2.h."""
+"""Every decode variant against the DNF: edge shapes, dtypes, draws, knobs, teams, seeds; and the frame's 2^x."""
 
 import ctypes
 import os
@@ -6,7 +6,7 @@ import subprocess
 
 import numpy as np
 import pytest
-from decode_fixtures import Case, default_knobs, error, needs_compiler, run, variant
+from decode_fixtures import Case, default_knobs, needs_compiler, run, variant, wrong
 from kernel_fixtures import here
 
 from advisor.kernels.compilers import compilers, flags
@@ -16,95 +16,135 @@ from advisor.kernels.variant import knob_sets, variants
 from advisor.kernels.verify import rows
 
 NAMES = ("naive", "split", "grouped")
+SIXTEEN = ("bfloat16", "float16")
 SERVED = {"batch": 1, "heads": 32, "kv_heads": 8, "head_dim": 128}
 TEAMS = (1, 2, 3, 7)
 
 pytestmark = needs_compiler
 
 
-def shaped(n, shape):
-    return SPEC.problem(n, **dict(zip(("batch", "heads", "kv_heads", "head_dim"), shape, strict=True)))
+def shaped(n, shape, dtype="float32"):
+    return SPEC.problem(n, dtype, **dict(zip(("batch", "heads", "kv_heads", "head_dim"), shape, strict=True)))
 
 
-def check(name, problem, inputs, threads, knobs=None, scale=1.0):
-    """The error of one run is under the tolerance; a variant that is not valid for the shape is no case."""
-    knobs = default_knobs(variant(name), problem) if knobs is None else knobs
-    if knobs is not None:
-        found = error(Case(variant(name), problem, knobs, threads), inputs)
-        assert found <= scale * SPEC.tolerance(problem), (problem, dict(knobs), threads)
+def check(problem, draw="normal", seed=1, teams=(2,), names=NAMES, flag_set="native"):
+    """Every variant that is valid for the shape is within the tolerance, with its default knobs, on every team."""
+    inputs = SPEC.inputs(problem, seed, draw)
+    expected = SPEC.reference(problem, inputs)["out"]
+    for name in names:
+        knobs = default_knobs(variant(name), problem)
+        for threads in teams if knobs is not None else ():
+            assert not wrong(Case(variant(name), problem, knobs, threads, flag_set), inputs, expected)
 
 
 def test_the_ladder_and_its_order():
-    found = variants("decode")
+    found = [one for one in variants("decode") if one.language == "c"]
     assert [one.name for one in found] == ["grouped", "split", "naive"]
+    assert all(set(one.dtypes) == set(SPEC.dtypes) for one in found)
     assert default_knobs(variant("grouped"), SPEC.problem(64)) is None, "one head a cache: there is no group"
     assert default_knobs(variant("naive"), shaped(5, (1, 1, 1, 7))) is not None, "naive takes every shape"
 
 
-@pytest.mark.parametrize("shape", SHAPE_EDGES)
-@pytest.mark.parametrize("name", NAMES)
-def test_edges_with_default_knobs_and_several_teams(name, shape):
+@pytest.mark.parametrize(
+    ("dtype", "shape"),
+    [
+        *(("float32", shape) for shape in SHAPE_EDGES),
+        ("float64", (1, 5, 1, 64)),
+        ("bfloat16", (1, 6, 2, 80)),
+        ("float16", (3, 14, 2, 32)),
+    ],
+)
+def test_edges_with_both_draws_and_several_teams(dtype, shape):
     for n in SIZE_EDGES:
-        problem = shaped(n, shape)
+        for draw in SPEC.draws:
+            check(shaped(n, shape, dtype), draw, seed=n, teams=TEAMS)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", SPEC.dtypes)
+def test_edges_of_every_dtype_and_shape(dtype):
+    for shape in SHAPE_EDGES:
+        for n in SIZE_EDGES:
+            for draw in SPEC.draws:
+                check(shaped(n, shape, dtype), draw, seed=n, teams=(1, 3))
+
+
+@pytest.mark.parametrize("dtype", ["float64", *SIXTEEN])
+def test_without_the_instructions_of_this_machine(dtype):
+    """Plain -O2 for the least processor: float16 is then converted by arithmetic, and a vector is many registers."""
+    for n in (5, 129):
+        problem = shaped(n, (1, 6, 2, 80), dtype)
         inputs = SPEC.inputs(problem, seed=n)
-        for threads in TEAMS:
-            check(name, problem, inputs, threads)
-
-
-@pytest.mark.parametrize("n", [1, 5, 16, 17, 129, 515])
-@pytest.mark.parametrize("name", ["split", "grouped"])
-def test_every_knob(name, n):
-    """Block sizes, prefetch, widths and tiles around their own borders, with rows split inside a tile (3 threads)."""
-    problem = shaped(n, (1, 8, 2, 64))
-    inputs = SPEC.inputs(problem, seed=n)
-    sets = knob_sets(variant(name), problem)
-    assert len(sets) >= 24
-    for knobs in sets:
-        check(name, problem, inputs, 3, knobs)
-
-
-@pytest.mark.parametrize("n", [1919, 1920, 1921, 2808, 4094, 4095, 4096, 65537])
-def test_served_sizes(n):
-    for shape in ((2, 1, 1, 64), (1, 4, 1, 128)):
-        problem = shaped(n, shape)
-        inputs = SPEC.inputs(problem, seed=1)
+        expected = SPEC.reference(problem, inputs)["out"]
         for name in NAMES:
-            check(name, problem, inputs, 2)
+            knobs = max(knob_sets(variant(name), problem), key=lambda one: dict(one).get("ADV_V", 0))
+            assert not wrong(Case(variant(name), problem, knobs, 3, "o2"), inputs, expected)
+
+
+@pytest.mark.parametrize(
+    "dtype",
+    ["float32", pytest.param("float64", marks=pytest.mark.slow), pytest.param("float16", marks=pytest.mark.slow)],
+)
+@pytest.mark.parametrize("name", ["split", "grouped"])
+def test_every_knob(name, dtype):
+    """Block sizes, prefetch, widths and tiles around their own borders, with rows split inside a tile (3 threads)."""
+    for n in (1, 5, 16, 17, 129, 515):
+        problem = shaped(n, (1, 8, 2, 32), dtype)
+        inputs = SPEC.inputs(problem, seed=n)
+        expected = SPEC.reference(problem, inputs)["out"]
+        sets = knob_sets(variant(name), problem)
+        assert len(sets) >= 16
+        for knobs in sets:
+            assert not wrong(Case(variant(name), problem, knobs, 3), inputs, expected)
+
+
+@pytest.mark.parametrize("n", [1919, 1920, 1921, 2808, 4094, 4095])
+def test_served_sizes(n):
+    """Just beside the sizes at which caches end, in the groups that models have, with the cache in 16 bits too."""
+    for dtype, heads in (("float32", 5), ("bfloat16", 7), ("float16", 5)):
+        check(shaped(n, (1, heads, 1, 128), dtype), "outlier" if n % 2 else "normal")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("heads", [(40, 8), (28, 4)])
+@pytest.mark.parametrize("n", [1919, 1920, 1921, 2808, 4094, 4095])
+def test_served_sizes_with_all_heads(n, heads):
+    for dtype in ("float32", *SIXTEEN):
+        for draw in SPEC.draws:
+            check(shaped(n, (1, *heads, 128), dtype), draw)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("n", [4096, 65537])
 def test_served_shape_at_full_size(n):
-    problem = SPEC.problem(n, **SERVED)
-    inputs = SPEC.inputs(problem, seed=1)
-    for name in NAMES:
-        check(name, problem, inputs, 2)
+    check(SPEC.problem(n, **SERVED))
 
 
 @pytest.mark.parametrize("seed", np.random.SeedSequence().generate_state(3).tolist())
 def test_random_seeds(seed):
-    for shape in ((2, 1, 1, 64), (1, 10, 2, 48)):
-        problem = shaped(777, shape)
-        inputs = SPEC.inputs(problem, seed)
-        for name in NAMES:
-            check(name, problem, inputs, 2)
+    for dtype, shape in (("float32", (2, 1, 1, 64)), ("float32", (1, 10, 2, 64)), ("bfloat16", (1, 6, 2, 80))):
+        check(shaped(777, shape, dtype), seed=seed)
 
 
+@pytest.mark.parametrize("dtype", SIXTEEN)
 @pytest.mark.parametrize("name", NAMES)
-def test_outliers(name):
-    """Activations of real models: |q| up to 57 and |v| up to 144, so that one row takes nearly all the weight."""
-    problem = shaped(1000, (1, 8, 2, 64))
-    inputs = SPEC.inputs(problem, seed=4)
-    inputs["q"] *= np.float32(57 / np.abs(inputs["q"]).max())
-    inputs["v"] *= np.float32(144 / np.abs(inputs["v"]).max())
-    for threads in (1, 3):
-        check(name, problem, inputs, threads, scale=144)
+def test_every_number_of_the_storage_is_widened_right(name, dtype):
+    """One row of the cache and so the weight 1: out is that row, for every finite pattern of 16 bits."""
+    patterns = np.arange(1 << 16, dtype=np.uint16)
+    finite = patterns[(patterns & 0x7F80) < 0x7F00] if dtype == "bfloat16" else patterns[(patterns & 0x7C00) < 0x7C00]
+    values = np.resize(finite, (len(finite) + 63) // 64 * 64).reshape(-1, 1, 1, 64)
+    problem = shaped(1, (len(values), 2, 1, 64), dtype)
+    inputs = SPEC.inputs(problem, seed=0)
+    inputs["v"] = values if dtype == "bfloat16" else values.view(np.float16)
+    out = run(Case(variant(name), problem, default_knobs(variant(name), problem) or (), 2), inputs)
+    wide = (values.astype(np.uint32) << 16).view(np.float32) if dtype == "bfloat16" else inputs["v"].astype(np.float32)
+    np.testing.assert_allclose(out, np.repeat(wide[:, :, 0], 2, axis=1), rtol=3 * 2.0**-24, atol=2.0**-140)
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_scores_far_below_zero_and_rising_maxima(name):
-    """Every row raises the maximum by more than exp2 can express, so every earlier sum must shrink to nothing."""
-    problem = shaped(200, (1, 4, 2, 16))
+    """Every row raises the maximum by more than 2^x can express, so every earlier sum must shrink to nothing."""
+    problem = shaped(200, (1, 4, 2, 64))
     inputs = SPEC.inputs(problem, seed=9)
     inputs["q"][:] = 1
     inputs["k"][:] = (np.arange(200, dtype=np.float32) - 1000)[:, None] * 50
@@ -114,20 +154,12 @@ def test_scores_far_below_zero_and_rising_maxima(name):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_one_row_returns_it(name):
-    problem = shaped(1, (2, 4, 2, 64))
-    inputs = SPEC.inputs(problem, seed=2)
-    out = run(Case(variant(name), problem, default_knobs(variant(name), problem), 2), inputs)
-    np.testing.assert_allclose(out, np.repeat(inputs["v"][:, :, 0], 2, axis=1), rtol=3 * 2.0**-24)
-
-
-@pytest.mark.parametrize("name", NAMES)
 def test_thread_count_changes_nothing_beyond_the_tolerance(name):
     problem = shaped(333, (2, 4, 2, 64))
     inputs = SPEC.inputs(problem, seed=8)
     knobs = default_knobs(variant(name), problem)
     outs = [run(Case(variant(name), problem, knobs, threads), inputs) for threads in (1, 2, 3, 5, 8, 16)]
-    assert max(np.abs(out - outs[0]).max() for out in outs) <= SPEC.tolerance(problem)
+    assert max(np.abs(out - outs[0]).max() for out in outs) <= SPEC.reference(problem, inputs)["out"].tolerance
 
 
 def test_a_run_repeats_itself():
@@ -149,36 +181,63 @@ def test_all_builds_of_all_compilers_on_all_edges():
 
 
 EXP2 = """
-#include "exp2.h"
-void exp2_all(const float *x, float *y, long n)
+#include "real.h"
+void exp2_all(const real *x, real *y, long n)
 {
-#pragma omp simd
-    for (long i = 0; i < n; i++) y[i] = exp2_of(x[i]);
+    for (long i = 0; i < n; i += W) store(y + i, exp2_of(load(x + i)));
+}
+void exp2_each(const real *x, real *y, long n)
+{
+    for (long i = 0; i < n; i++) y[i] = exp2_one(x[i]);
 }
 """
+REALS = {"float": (np.float32, 2.0**-24, -125.0), "double": (np.float64, 2.0**-53, -1021.0)}
+"""C type -> numpy's, unit roundoff, the least argument that is computed."""
 
 
+@pytest.fixture(scope="module")
+def exp2(tmp_path_factory):
+    """Compile the frame's 2^x for one compiler, flag set, real and vector size; each once."""
+    folder, made = tmp_path_factory.mktemp("exp2"), {}
+
+    def library(compiler, flag_set, real, size):
+        key = (compiler.name, flag_set, real, size)
+        if key not in made:
+            source, path = folder / "exp2.c", folder / f"{len(made)}.so"
+            source.write_text(EXP2)
+            wanted = ["-fPIC", "-shared", f"-DADV_REAL={real}", f"-DADV_V={size}", f"-I{os.path.join(HERE, 'frame')}"]
+            subprocess.run([compiler.path, *flags(flag_set), *wanted, str(source), "-o", str(path)], check=True)
+            made[key] = ctypes.CDLL(str(path))
+        return made[key]
+
+    return library
+
+
+def powers(function, x):
+    """What one of the two functions makes of x, whose length is a multiple of every vector's."""
+    y = np.empty_like(x)
+    function(ctypes.c_void_p(x.ctypes.data), ctypes.c_void_p(y.ctypes.data), ctypes.c_long(x.size))
+    return y
+
+
+@pytest.mark.parametrize("size", [32, 64])
 @pytest.mark.parametrize("flag_set", ["native", "o2"])
+@pytest.mark.parametrize("real", REALS)
 @pytest.mark.parametrize("compiler", compilers(), ids=lambda one: one.name)
-def test_exp2_is_within_three_roundoffs(tmp_path, compiler, flag_set):
-    source, library = tmp_path / "exp2.c", tmp_path / "exp2.so"
-    source.write_text(EXP2)
-    command = [compiler.path, *flags(flag_set), "-fPIC", "-shared", f"-I{os.path.join(HERE, 'decode')}"]
-    subprocess.run([*command, str(source), "-o", str(library)], check=True)
-    x = np.concatenate([np.linspace(-125, 0, 3_000_001), -np.logspace(-30, 2, 100_001), [0.0]]).astype(np.float32)
-    y = np.empty_like(x)
-    ctypes.CDLL(str(library)).exp2_all(ctypes.c_void_p(x.ctypes.data), ctypes.c_void_p(y.ctypes.data), x.size)
-    exact = np.exp2(x.astype(np.float64))
-    assert np.abs(y / exact - 1).max() < 3 * 2.0**-24
-    assert y[-1] == 1.0
+def test_exp2_is_within_three_roundoffs(exp2, compiler, real, flag_set, size):
+    kind, u, least = REALS[real]
+    x = np.concatenate([np.linspace(least, 0, 400_000), np.linspace(-2, 0, 99_999), -np.logspace(-30, 2, 100_000), [0]])
+    x = x.astype(kind)
+    library = exp2(compiler, flag_set, real, size)
+    exact = np.exp2(x.astype(np.longdouble))
+    for function, count in ((library.exp2_all, x.size), (library.exp2_each, 4096)):
+        y = powers(function, x[-count:])
+        assert np.abs(y / exact[-count:] - 1).max() < 3 * u
+        assert y[-1] == 1.0
 
 
-def test_exp2_below_its_range_is_next_to_nothing(tmp_path):
-    source, library = tmp_path / "exp2.c", tmp_path / "exp2.so"
-    source.write_text(EXP2)
-    command = [compilers()[0].path, *flags("native"), "-fPIC", "-shared", f"-I{os.path.join(HERE, 'decode')}"]
-    subprocess.run([*command, str(source), "-o", str(library)], check=True)
-    x = np.array([-125.5, -1e3, -1e30], np.float32)
-    y = np.empty_like(x)
-    ctypes.CDLL(str(library)).exp2_all(ctypes.c_void_p(x.ctypes.data), ctypes.c_void_p(y.ctypes.data), x.size)
-    assert (y == 2.0**-125).all()
+@pytest.mark.parametrize("real", REALS)
+def test_exp2_below_its_range_is_next_to_nothing(exp2, real):
+    kind, _, least = REALS[real]
+    x = np.repeat(np.array([least - 0.5, 10 * least, -1e30, -1e5], kind), 16)
+    assert (powers(exp2(compilers()[0], "native", real, 32).exp2_all, x) == 2.0**least).all()
