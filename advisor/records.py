@@ -59,7 +59,12 @@ class CoreClass(NamedTuple):
 
 
 class Gpu(NamedTuple):
-    """One GPU as far as it could be asked; every field but the index may be None."""
+    """One GPU, or one slice (MIG) of a GPU, as far as it could be asked; every field but the index may be None.
+
+    `index` is NVML's, a slice has that of its GPU; `cuda_index` the number that CUDA programs started here give it.
+    `visible`: whether they see it at all. `mig`: a slice's profile, else enabled, disabled. `slice_of`: uuid of the GPU.
+    `unified_memory`: memory is the host's. `device_id`: equal for equal devices. `reasons`: why a field is unknown.
+    """
 
     index: int  # type: ignore[assignment]
     uuid: str | None
@@ -69,6 +74,14 @@ class Gpu(NamedTuple):
     compute_capability: str | None
     numa_node: int | None
     mig: str | None
+    power_limit_w: float | None = None
+    pci: str | None = None
+    slice_of: str | None = None
+    cuda_index: int | None = None
+    visible: bool | None = None
+    unified_memory: bool | None = None
+    device_id: str | None = None
+    reasons: Pairs = ()
 
 
 class Machine(NamedTuple):
