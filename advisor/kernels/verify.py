@@ -1,8 +1,4 @@
-"""`advisor verify`: every variant against its DNF, without timing.
-
-Each combination of build knobs is built at least once with the first compiler and flag set; further compilers and flag
-sets check the default knobs. Run knobs are checked at their extremes and their defaults, teams at several sizes.
-"""
+"""`advisor verify`: every variant against its DNF, without timing. `checks.py` says which checks are made."""
 
 from __future__ import annotations
 
@@ -10,14 +6,12 @@ import itertools
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from advisor.errors import PlacementError
-from advisor.kernels.compilers import Compiler, flag_sets
-from advisor.kernels.libraries import flag_sets_of, tools
+from advisor.kernels.checks import choices_of, deal
+from advisor.kernels.libraries import tools
 from advisor.kernels.pool import WorkerPool
 from advisor.kernels.spec import KernelSpec
-from advisor.kernels.variant import Variant, knob_sets, missing_isa
-from advisor.records import Build, Choice, Machine, Measurement, Pairs, Problem, Process, Team
-from advisor.topology.placement import UNPINNED, evaluate
+from advisor.kernels.variant import Variant
+from advisor.records import Machine, Measurement, Pairs, Problem
 
 CHECK_LIMIT_S = 60.0
 """Limit of one check; the largest problems take a second on one thread."""
@@ -59,49 +53,13 @@ def rows(
 ) -> Iterator[Row]:
     """The same one by one, for a display that goes along."""
     wanted = tuple(dict.fromkeys(spec.edges() if problems is None else problems))
-    found = tools()
+    dealt = [deal(machine, variant, wanted, tools()) for variant in variants]
     with WorkerPool(machine, spec, variants) as pool:
         for problem in wanted:
-            choices = [choice for variant in variants for choice in choices_of(machine, variant, problem, found)]
-            pool.prepare(problem, choices)
-            for draw, choice in itertools.product(spec.draws, choices):
-                yield _row(pool.check(problem, choice, CHECK_LIMIT_S, draw), draw)
-
-
-def choices_of(machine: Machine, variant: Variant, problem: Problem, found: Sequence[Compiler]) -> Iterator[Choice]:
-    """The choices that are checked of one variant on one problem."""
-    sets = knob_sets(variant, problem)
-    if missing_isa(variant, machine):
-        sets = sets[:1]  # one row that says what is missing is enough
-    plain = [knobs for knobs in sets if knobs == variant.defaults] or sets[:1]
-    own, sets_of_flags = [c for c in found if c.language == variant.language], flag_sets(machine)
-    pairs_of_both = itertools.product(own, flag_sets_of(variant.language, sets_of_flags))
-    for first, (compiler, flags) in enumerate(pairs_of_both):
-        for knobs in _spread(variant, sets) if first == 0 else plain:
-            made = Build(variant.name, variant.source_hash, knobs, compiler.name, flags)
-            for team in _teams(machine):
-                yield Choice(made, team, Process(compiler.runtime, "default", None, "default"))
-
-
-def _spread(variant: Variant, sets: Sequence[Pairs]) -> list[Pairs]:
-    """Every valid combination of build knobs with the least, the largest and the default value of each run knob."""
-    defaults = dict(variant.defaults)
-    ends = {knob: {min(values), max(values), defaults[knob]} for knob, values in variant.run_knobs}
-    return [knobs for knobs in sets if all(dict(knobs)[knob] in values for knob, values in ends.items())]
-
-
-def _teams(machine: Machine) -> list[Team]:
-    """1, 2 and 3 threads and as many as the mask has; unpinned where there are fewer CPUs than threads."""
-    sizes = sorted({1, 2, 3, max(1, len(machine.allowed_cpus))})
-    return [Team(threads, _placement(machine, threads)) for threads in sizes]
-
-
-def _placement(machine: Machine, threads: int) -> str:
-    try:
-        evaluate("", machine.array, machine.allowed_cpus, threads)
-    except PlacementError:
-        return UNPINNED
-    return ""
+            pool.prepare(problem, [choice for one in dealt for choice in choices_of(one, problem)])
+            for draw, one in itertools.product(spec.draws, dealt):
+                for choice in choices_of(one, problem, draw):
+                    yield _row(pool.check(problem, choice, CHECK_LIMIT_S, draw), draw)
 
 
 def _row(found: Measurement, draw: str) -> Row:

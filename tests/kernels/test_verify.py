@@ -5,8 +5,10 @@ from __future__ import annotations
 import kernel_fixtures as fixtures
 import pytest
 
+from advisor.kernels import registry
 from advisor.kernels.compilers import compilers
-from advisor.kernels.verify import choices_of, verify
+from advisor.kernels.variant import variants
+from advisor.kernels.verify import verify
 from advisor.records import pairs
 
 
@@ -60,6 +62,11 @@ def test_every_compiler_and_flag_set_and_several_teams(rows):
     assert {row.threads for row in plain} >= {1, 2, 3}
 
 
-def test_no_choice_where_none_is_valid():
-    only = fixtures.good("rows")._replace(valid=("n > 99",))
-    assert list(choices_of(fixtures.here(), only, fixtures.problem(65), compilers())) == []
+def test_a_kernel_with_several_draws_is_checked_with_each():
+    forward = registry.spec("forward")
+    (naive,) = [one for one in variants("forward") if one.name == "naive"]
+    found = verify(fixtures.here(), forward, [naive], [forward.problem(17, causal=1, batch=1)])
+    assert {row.draw for row in found} == {"normal", "outlier"}
+    assert {row.status for row in found} == {"ok"}
+    tolerances = {row.draw: row.tolerance for row in found}
+    assert tolerances["outlier"] > tolerances["normal"]  # large inputs round more
