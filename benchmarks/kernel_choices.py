@@ -35,6 +35,9 @@ MOST_KEPT = 1.6
 """At the next n, builds are looked at again whose rate at the n before was within this of the best of a role."""
 
 LEAST_KEPT = 3
+FAR = 3.0
+"""So many are looked at again in any case, but none that was slower than the best by more than this."""
+
 ASSUMED_FLOPS_PER_NS = 2.0
 """A thread's rate where nothing was measured yet, for the estimate of a row's time alone."""
 
@@ -214,7 +217,7 @@ def narrowed(problem: Problem, choices: list[Choice], rates: Rates) -> list[Choi
         return choices
     order = sorted(known, key=known.__getitem__, reverse=True)
     near = [choice for choice in order if known[choice] * MOST_KEPT >= known[order[0]]]
-    kept = set(near) | set(order[:LEAST_KEPT])
+    kept = {*near, *(choice for choice in order[:LEAST_KEPT] if known[choice] * FAR >= known[order[0]])}
     return [choice for choice in choices if choice not in known or choice in kept]
 
 

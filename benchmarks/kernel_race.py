@@ -24,8 +24,11 @@ SAMPLE_S = 0.002
 LIMITS_S = (30.0, 600.0)
 """Least and most that one answer may take, whatever is left of the budget: it may hold a compilation and a check."""
 
-LOOKS = 3
-"""Samples of a look, for those that come near the best; the others have one."""
+LOOKS = 2
+"""Further samples that a look takes of those that come near the best."""
+
+SHORT_NS = 20e6
+"""Calls up to this are cheap enough for two first samples."""
 
 NEAR = 1.5
 """Times the best of its group up to which a first sample is near: one sample on a shared machine is no better."""
@@ -83,19 +86,25 @@ def sampler(pool: WorkerPool, problem: Problem, choice: Choice, deadline: Deadli
 
 
 def look(samplers: dict[str, Sampler], groups: Groups) -> Looks:
-    """One sample of each, then more of those that come near the best of one of their groups."""
+    """A first sample of each, then more of those that come near the best of one of their groups."""
     ns: dict[str, float] = {}
     failed: dict[str, str] = {}
     for name, sample in samplers.items():
         try:
-            ns[name] = sample()
+            ns[name] = first_sample(sample)
         except Refused as error:
             failed[name] = str(error)
     near = {name for names in groups.values() for name in _near(ns, names)}
-    for name in sorted(near) * (LOOKS - 1):
+    for name in sorted(near) * LOOKS:
         with contextlib.suppress(Refused):  # its first sample stands
             ns[name] = min(ns[name], samplers[name]())
     return Looks(ns, failed)
+
+
+def first_sample(sample: Sampler) -> float:
+    """A sample in ns, the lesser of two where samples are short: a single one may have met a neighbour."""
+    time_ns = sample()
+    return min(time_ns, sample()) if time_ns <= SHORT_NS else time_ns
 
 
 def _near(ns: dict[str, float], names: Sequence[str]) -> list[str]:

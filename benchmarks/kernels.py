@@ -77,6 +77,10 @@ QUIET_PERCENT = 10.0
 
 LEAST_ROUNDS = 9
 
+PILOT_FLOPS = 5e9
+PILOT_N = 512
+"""The first row of a kernel and dtype that needs more arithmetic than that has a look at this n before it."""
+
 
 class Bench(NamedTuple):
     """What all rows of one kernel share. `floor` for decode alone; `torch` None where it is not installed."""
@@ -112,6 +116,17 @@ def look_at(bench: Bench, key: Key, rival: Field) -> tuple[dict[str, Choice], di
     looked = dict.fromkeys(best for role, best in leaders.items() if role not in rival.tabled)
     teams = {best: best_team(bench, key, best, seen[best]) for best in looked}
     return {role: best if role in rival.tabled else teams[best] for role, best in leaders.items()}, failed
+
+
+def pilot(bench: Bench, key: Key) -> None:
+    """Where a row is large and nothing is known yet of its kernel and dtype: a look at a small n.
+
+    Then its time can be told, and what is slow by far is not run at the large n at all.
+    """
+    if bench.rates.choices(key.problem) or bench.pool.spec.flops(key.problem) < PILOT_FLOPS:
+        return
+    small = key._replace(problem=key.problem._replace(n=min(PILOT_N, key.problem.n)))
+    look_at(bench, small, field(bench.machine, bench.known, small.problem, key.threads, bench.rates, bench.quick))
 
 
 def look_once(
@@ -263,6 +278,7 @@ class Run:
 
     def attempt(self, bench: Bench, key: Key) -> None:
         """One row, where it fits in what is left of the budget."""
+        pilot(bench, key)
         rival = field(bench.machine, bench.known, key.problem, key.threads, bench.rates, bench.quick)
         flops, left_s = bench.pool.spec.flops(key.problem), bench.deadline.left_s()
         most = self.arguments.rounds

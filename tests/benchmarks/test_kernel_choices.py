@@ -101,8 +101,11 @@ def test_the_slow_ones_of_the_n_before_are_left_out():
     rates = Rates()
     assert narrowed(PROBLEM, choices, rates) == choices
     for i, one in enumerate(choices):
-        rates.note(PROBLEM, one, 100.0 / 2**i)
+        rates.note(PROBLEM, one, 100.0 / 1.7**i)
     assert narrowed(PROBLEM, choices, rates) == choices[:LEAST_KEPT]
+    for i, one in enumerate(choices):
+        rates.note(PROBLEM, one, 100.0 / 4**i)
+    assert narrowed(PROBLEM, choices, rates) == choices[:1]
     assert narrowed(PROBLEM._replace(dtype="float64"), choices, rates) == choices
 
 

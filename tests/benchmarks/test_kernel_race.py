@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from bench_fixtures import choice
 from fake import FakeClock, FakeExecutor
-from kernel_race import LOOKS, Deadline, Refused, look, sampler, take_turns
+from kernel_race import LOOKS, Deadline, Refused, first_sample, look, sampler, take_turns
 
 from advisor.kernels.registry import spec
 
@@ -28,16 +28,18 @@ class Counted:
 
 
 def test_a_look_samples_what_is_near_the_best_of_its_group_more_often():
-    made = Counted(a=10.0, b=12.0, c=100.0, d=110.0, e=900.0)
+    made = Counted(a=1e8, b=1.2e8, c=1e9, d=1.1e9, e=9e9)
     found = look(made.samplers, {"fast": ["a", "b", "c"], "slow": ["c", "d", "e"]})
-    assert {name: made.calls.count(name) for name in made.samplers} == {
-        "a": LOOKS,
-        "b": LOOKS,
-        "c": LOOKS,
-        "d": LOOKS,
-        "e": 1,
-    }
+    counts = {name: made.calls.count(name) for name in made.samplers}
+    assert counts == {**dict.fromkeys("abcd", 1 + LOOKS), "e": 1}
     assert found.best(["c", "d", "e"], 2) == ["c", "d"]
+
+
+def test_short_calls_are_sampled_twice_at_first():
+    times = iter([5e6, 1e6, 3e6])
+    assert first_sample(lambda: next(times)) == 1e6
+    times = iter([5e9, 1e9])
+    assert first_sample(lambda: next(times)) == 5e9
 
 
 def test_what_fails_in_a_look_is_named_and_the_rest_goes_on():
