@@ -193,6 +193,8 @@ def recommend(
 def verify(
     kernel: Kernels = "all",
     n: Annotated[str | None, typer.Option("--n", help="Further sizes beside the edge shapes.")] = None,
+    dtype: Annotated[str | None, typer.Option(help="This element type only.")] = None,
+    variant: Annotated[str | None, typer.Option(help="These variants only, comma separated.")] = None,
     kernel_dir: KernelDir = None,
     as_json: Json = False,
 ) -> None:
@@ -200,10 +202,15 @@ def verify(
     from advisor import pipeline, show
     from advisor.arguments import sizes
 
-    dirs = tuple(kernel_dir or ())
-    further = () if n is None else sizes(n)
+    asked = pipeline.VerifyRequest(
+        kernels=pipeline.kernel_names(kernel, kernel_dir or ()),
+        sizes=() if n is None else sizes(n),
+        dtype=dtype,
+        variants=() if variant is None else tuple(dict.fromkeys(word.strip() for word in variant.split(","))),
+        kernel_dirs=tuple(kernel_dir or ()),
+    )
     with show.progress(say) as progress:
-        rows = pipeline.verify(pipeline.kernel_names(kernel, dirs), further, dirs, progress)
+        rows = pipeline.verify(asked, progress)
     if as_json:
         _emit({"rows": [pipeline.verified_json(kernel, row) for kernel, row in rows]})
     else:

@@ -8,13 +8,13 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from advisor import codec, paths
 from advisor.errors import AdvisorError, BadInput, UnknownName
 from advisor.kernels import registry
 from advisor.kernels.memory import USABLE, need_bytes, room_bytes
-from advisor.kernels.variant import check_expressions, variants
+from advisor.kernels.variant import Variant, check_expressions, variants
 from advisor.records import Machine, Problem
 from advisor.search.space import space_options
 from advisor.topology import probe as topology
@@ -165,34 +165,73 @@ def _axes_of(names: Sequence[str], policy: Policy, axes: dict[str, Any]) -> dict
 # --- verify ---
 
 
-def verify(
-    kernels: Sequence[str], sizes: Sequence[int], kernel_dirs: tuple[str, ...], progress: Progress
-) -> list[tuple[str, Row]]:
+class VerifyRequest(NamedTuple):
+    """What `advisor verify` is asked. `dtype` None: all; `variants` empty: all; `sizes`: beside the edge problems."""
+
+    kernels: tuple[str, ...]
+    sizes: tuple[int, ...] = ()
+    dtype: str | None = None
+    variants: tuple[str, ...] = ()
+    kernel_dirs: tuple[str, ...] = ()
+
+
+class _Part(NamedTuple):
+    """What is verified of one kernel."""
+
+    spec: KernelSpec
+    variants: tuple[Variant, ...]
+    problems: tuple[Problem, ...]
+
+
+def verify(asked: VerifyRequest, progress: Progress) -> list[tuple[str, Row]]:
     """Every variant of the kernels against its DNF, on the edge problems and the sizes given.
 
     Returns:
         (kernel, row) pairs in the order checked.
 
     Raises:
-        BadInput: no compiler, or a size that does not fit into memory.
+        BadInput: no compiler, a dtype that no kernel has, or a size that does not fit into memory.
+        UnknownName: a variant that no kernel has.
     """
     from advisor.kernels.verify import rows
 
     machine = topology.probe()
     space_options(machine)  # without a compiler nothing can be checked, and that is no success
     found: list[tuple[str, Row]] = []
-    for kernel in kernels:
-        spec = registry.spec(kernel, kernel_dirs)
-        problems = [*spec.edges(), *(spec.problem(n) for n in sizes)]
-        check_memory(spec, problems)
-        known = variants(kernel, kernel_dirs)
-        for variant in known:
-            check_expressions(variant, problems)
-        progress.stage(f"verify {kernel}", None)
-        for row in rows(machine, spec, known, problems):
-            found.append((kernel, row))
+    for part in _parts(asked):
+        progress.stage(f"verify {part.spec.name}", None)
+        for row in rows(machine, part.spec, part.variants, part.problems):
+            found.append((part.spec.name, row))
             progress.advance(f"{row.variant} n={row.problem.n}")
     return found
+
+
+def _parts(asked: VerifyRequest) -> list[_Part]:
+    """What a request means; a dtype or variant counts for the kernels that have it."""
+    specs = [registry.spec(kernel, asked.kernel_dirs) for kernel in asked.kernels]
+    parts = [_part(asked, spec) for spec in specs]
+    known = [variant.name for part in parts for variant in part.variants]
+    for name in asked.variants:
+        if name not in known:
+            raise UnknownName("no such variant", got=name, allowed=", ".join(dict.fromkeys(known)))
+    dtypes = tuple(dict.fromkeys(dtype for spec in specs for dtype in spec.dtypes))
+    if asked.dtype is not None and asked.dtype not in dtypes:
+        names = " and ".join(asked.kernels)
+        raise BadInput(f"{names} must be defined for the dtype", got=asked.dtype, allowed=", ".join(dtypes))
+    wanted = [part._replace(variants=tuple(v for v in part.variants if v.name in asked.variants)) for part in parts]
+    return [part for part in (wanted if asked.variants else parts) if part.variants and part.problems]
+
+
+def _part(asked: VerifyRequest, spec: KernelSpec) -> _Part:
+    """All variants of a kernel, and the problems of the dtype asked for, read and checked."""
+    dtypes = spec.dtypes if asked.dtype is None else tuple({asked.dtype} & set(spec.dtypes))
+    further = [spec.problem(n, asked.dtype or "float32") for n in asked.sizes if dtypes]
+    problems = tuple(problem for problem in (*spec.edges(), *further) if problem.dtype in dtypes)
+    check_memory(spec, problems)
+    found = variants(spec.name, asked.kernel_dirs)
+    for variant in found:
+        check_expressions(variant, problems)
+    return _Part(spec, found, problems)
 
 
 def verified_json(kernel: str, row: Row) -> dict[str, Any]:

@@ -9,17 +9,20 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from advisor import render
 from advisor.policy.launch import duration
 
 if TYPE_CHECKING:
     from rich.progress import Progress as Bar
-    from rich.table import Table
 
     from advisor.doctor import Finding
     from advisor.kernels.verify import Row
     from advisor.records import Choice, Measurement, Section, Summary, Verdict
     from advisor.search.request import Progress
     from advisor.tuning import TuneResult
+
+FAILURES_SHOWN = 4
+"""Of one variant: a broken one fails in hundreds of checks for the same reason."""
 
 
 class TerminalProgress:
@@ -83,32 +86,6 @@ def progress(say: Callable[[str], None]) -> Iterator[Progress]:
         yield TerminalProgress(bar)
 
 
-def _table() -> Table:
-    """An empty table with a rule below its head, drawn with what standard output can show."""
-    from rich import box
-    from rich.table import Table
-
-    encoding = getattr(sys.stdout, "encoding", None) or "ascii"
-    try:
-        "\N{BOX DRAWINGS LIGHT HORIZONTAL}".encode(encoding)
-    except (UnicodeEncodeError, LookupError):
-        return Table(box=box.ASCII2, show_edge=False, pad_edge=False)
-    return Table(box=box.SIMPLE_HEAD, pad_edge=False)
-
-
-def _rendered(table: Table) -> str:
-    """The text of a Rich table at the width of the terminal, at least 100 columns elsewhere."""
-    import io
-
-    from rich.console import Console
-
-    width = None if sys.stdout is not None and sys.stdout.isatty() else 120
-    console = Console(file=io.StringIO(), width=width, no_color=True, highlight=False)
-    console.print(table)
-    text = console.file.getvalue()  # type: ignore[attr-defined]
-    return "\n".join(line.rstrip() for line in text.rstrip().splitlines())
-
-
 def choice_words(choice: Choice, with_tools: bool = True) -> str:
     """A choice in a few words: variant, knobs, and compiler and flag set where they are wanted."""
     knobs = " ".join(f"{name.removeprefix('ADV_')}={value}" for name, value in choice.build.knobs)
@@ -127,7 +104,7 @@ def tuned(result: TuneResult) -> str:
     """The result of a tuning for people: a line a size, then what it cost and where it lies."""
     finals = [verdict for verdict in result.outcome.verdicts if verdict.purpose == "final"]
     tools = {(verdict.winner.build.compiler, verdict.winner.build.flags) for verdict in finals}
-    table = _table()
+    table = render.table()
     for name in ("n", "time", "vs default", "shared core", "threads"):
         table.add_column(name, justify="right")
     for name in ("wait policy", "run", "next best"):
@@ -135,7 +112,7 @@ def tuned(result: TuneResult) -> str:
     for verdict in finals:
         table.add_row(*_tuned_row(verdict, result.outcome.stolen, len(tools) > 1))
     same = [f"built with {compiler}, flags {flags}" for compiler, flags in tools if len(tools) == 1]
-    return "\n".join([_rendered(table), *same, *_tuned_facts(result)])
+    return "\n".join([render.rendered(table), *same, *_tuned_facts(result)])
 
 
 def _tuned_row(verdict: Verdict, stolen: Sequence[Measurement], with_tools: bool) -> list[str]:
@@ -214,29 +191,53 @@ def _answering(result: TuneResult) -> list[Section]:
 
 
 def verified(rows: Sequence[tuple[str, Row]]) -> str:
-    """The result of `verify` for people: a line a variant and compiler with its worst error, then every failure."""
-    table = _table()
-    for name in ("kernel", "variant", "compiler", "flags", "checks", "worst error / tolerance", "status"):
-        table.add_column(name)
+    """The result of `verify` for people.
+
+    A line a variant, dtype and draw of inputs: the error nearest its tolerance, or furthest past it, beside that one.
+    Then what it was made with, and the failures.
+    """
+    table = render.table()
+    for name in ("kernel", "variant", "dtype", "draw", "checks", "worst error", "tolerance", "at", "status"):
+        table.add_column(name, justify="right" if name in ("checks", "worst error", "tolerance") else "left")
     groups: dict[tuple[str, str, str, str], list[Row]] = {}
     for kernel, row in rows:
-        groups.setdefault((kernel, row.variant, row.compiler, row.flags), []).append(row)
-    for key, found in groups.items():
-        table.add_row(*key, str(len(found)), _worst(found), _statuses(found))
-    failed = [f"{row.status}: {kernel} {_check_words(row)}: {row.reason}" for kernel, row in rows if _bad(row)]
-    return "\n".join([_rendered(table), *failed])
+        groups.setdefault((kernel, row.variant, row.problem.dtype, row.draw), []).append(row)
+    for key in sorted(groups):
+        table.add_row(*key, str(len(groups[key])), *_worst(groups[key]), _statuses(groups[key]))
+    return "\n".join([render.rendered(table), *_made_with(rows), *_failures(rows)])
 
 
-def _bad(row: Row) -> bool:
-    return row.status not in ("ok", "skipped")
-
-
-def _worst(rows: Sequence[Row]) -> str:
-    known = [row for row in rows if row.error is not None and row.tolerance]
+def _worst(rows: Sequence[Row]) -> tuple[str, str, str]:
+    """Error, tolerance and place of the check that came nearest to its tolerance or went furthest past it."""
+    known = [row for row in rows if row.error is not None and row.tolerance is not None]
     if not known:
-        return "-"
-    worst = max(known, key=lambda row: (row.error or 0.0) / (row.tolerance or 1.0))
-    return f"{worst.error:.1e} / {worst.tolerance:.1e} at n={worst.problem.n}"
+        return "-", "-", "-"
+    worst = max(known, key=lambda row: (row.error or 0.0) / (row.tolerance or 1e-300))
+    return f"{worst.error:.1e}", f"{worst.tolerance:.1e}", f"n={worst.problem.n}, {worst.threads} threads"
+
+
+def _made_with(rows: Sequence[tuple[str, Row]]) -> list[str]:
+    """The tools of the checks that ran, one line."""
+    flags: dict[str, dict[str, None]] = {}
+    for _, row in rows:
+        if row.status != "skipped":
+            flags.setdefault(row.compiler, {})[row.flags] = None
+    named = [f"{tool} ({', '.join(found)})" for tool, found in flags.items()]
+    return [f"made with {', '.join(named)}"] if named else []
+
+
+def _failures(rows: Sequence[tuple[str, Row]]) -> list[str]:
+    """Some failures of each variant, and how many more there are."""
+    failed: dict[tuple[str, str], list[Row]] = {}
+    for kernel, row in rows:
+        if row.status not in ("ok", "skipped"):
+            failed.setdefault((kernel, row.variant), []).append(row)
+    lines = []
+    for (kernel, variant), found in failed.items():
+        lines += [f"{row.status}: {kernel} {_check_words(row)}: {row.reason}" for row in found[:FAILURES_SHOWN]]
+        more = len(found) - FAILURES_SHOWN
+        lines += [f"and {more} more of {kernel} {variant}; --json has them all"] if more > 0 else []
+    return lines
 
 
 def _statuses(rows: Sequence[Row]) -> str:
@@ -245,9 +246,10 @@ def _statuses(rows: Sequence[Row]) -> str:
 
 
 def _check_words(row: Row) -> str:
-    knobs = " ".join(f"{name}={value}" for name, value in row.knobs)
+    words = [row.variant, *(f"{name}={value}" for name, value in row.knobs), row.compiler, row.flags]
     shape = " ".join(f"{name}={value}" for name, value in row.problem.shape)
-    return f"{row.variant} {knobs} {row.compiler} {row.flags}, {row.threads} threads, n={row.problem.n} {shape}"
+    place = f"n={row.problem.n} {shape} {row.problem.dtype}, {row.draw} inputs"
+    return f"{' '.join(words)}, {row.threads} threads, {place}"
 
 
 def examined(findings: Sequence[Finding]) -> str:

@@ -13,6 +13,7 @@ from advisor.errors import BadInput, UnknownName
 from advisor.kernels import registry
 from advisor.policy import store
 from advisor.policy.learn import Made, learn
+from advisor.search.request import Silent
 from advisor.topology import probe
 
 DIRS = (SCALE[-1],)
@@ -64,3 +65,27 @@ def test_an_axis_narrows_the_answers_of_the_kernels_that_have_it():
 def test_an_axis_that_no_kernel_has_is_refused(axes):
     with pytest.raises(BadInput, match="decode must have the axis"):
         pipeline.recommend("decode", [1024], axes, None)
+
+
+# --- what is verified ---
+
+
+def rows(**asked):
+    return pipeline.verify(pipeline.VerifyRequest(kernel_dirs=DIRS, **asked), Silent())
+
+
+def test_a_dtype_and_a_variant_narrow_what_is_verified_to_the_kernels_that_have_them(monkeypatch, tmp_path_factory):
+    monkeypatch.setenv("ADVISOR_CACHE", str(tmp_path_factory.mktemp("cache")))
+    found = rows(kernels=("decode", "scale"), sizes=(9,), dtype="float64", variants=("rows",))
+    assert {(kernel, row.variant, row.problem.dtype) for kernel, row in found} == {("scale", "rows", "float64")}
+    assert 9 in {row.problem.n for _, row in found}
+    assert {row.status for _, row in found} == {"ok"}
+
+
+def test_a_variant_or_dtype_that_no_kernel_has_is_refused():
+    with pytest.raises(UnknownName, match=r"no such variant; got 'best'; allowed: .*plain"):
+        rows(kernels=("scale", "decode"), variants=("plain", "best"))
+    with pytest.raises(
+        BadInput, match=r"scale must be defined for the dtype; got 'bfloat16'; allowed: float32, float64"
+    ):
+        rows(kernels=("scale",), dtype="bfloat16")

@@ -73,7 +73,7 @@ def test_a_header_whose_expressions_have_no_value_is_refused_by_name(home, valid
     with pytest.raises(BadInput, match=r"lies\.c.*edit"):
         tuning.tune(asked, Silent())
     with pytest.raises(BadInput, match=r"lies\.c.*edit"):
-        pipeline.verify(("scale",), (), (*DIRS, str(home)), Silent())
+        pipeline.verify(pipeline.VerifyRequest(("scale",), kernel_dirs=(*DIRS, str(home))), Silent())
 
 
 # --- what a table keeps ---
