@@ -1,16 +1,18 @@
 """What CUDA_VISIBLE_DEVICES means: which GPUs a program sees, and under which numbers.
 
 For where the CUDA driver itself cannot be asked. An answer that depends on CUDA's own order of different GPUs is not
-given: that order (fastest first) is not told by anybody else.
+given: that order (fastest first) is not told by anybody else. A number may have a tail (`1abc` is 1); the first entry
+decides whether numbers or uuids are read, and one of the other kind is invalid.
 
-Source: CUDA Programming Guide, "CUDA Environment Variables"; the driver's behaviour with repeated and half-numeric
-entries was tried out on a machine with two GPUs (docs/gpus.md).
+Source: CUDA Programming Guide, "CUDA Environment Variables"; repeated, half-numeric
+and mixed entries as driver 580 on two H200 took them (docs/gpus.md).
 """
 
 from __future__ import annotations
 
+import itertools
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 BY_BUS = "PCI_BUS_ID"
@@ -64,31 +66,38 @@ def visible(spelled: str | None, devices: Sequence[Known], order: str | None = N
     """
     ordered = cuda_order(devices, order)
     if spelled is None:
-        return ordered if not any(device.is_slice for device in devices) else None
-    found: list[int] = []
-    for entry in spelled.split(","):
-        if _DIGITS.match(entry):
-            if ordered is None or any(device.is_slice for device in devices):
-                return None
-            number = int(_DIGITS.match(entry)[1])  # type: ignore[index]
-            at = ordered[number] if number < len(ordered) else None
-        else:
-            at = _by_uuid(entry.strip().lower(), devices)
-            if at is None and _names_a_cut_gpu(entry.strip().lower(), devices):
-                return None  # which of its slices CUDA takes is not told
-        if at is None:
-            break  # an invalid entry hides itself and what follows
-        if at in found:
-            return ()  # a repeated one hides all
-        found.append(at)
-    return tuple(found)
+        return None if any(device.is_slice for device in devices) else ordered
+    entries = [entry.strip() for entry in spelled.split(",")]
+    if not _DIGITS.match(entries[0]):
+        return _by_uuids(entries, devices)
+    if ordered is None or any(device.is_slice for device in devices):
+        return None
+    numbers = (int(match[1]) if (match := _DIGITS.match(entry)) else len(ordered) for entry in entries)
+    return _until_invalid(ordered[number] if number < len(ordered) else None for number in numbers)
+
+
+def _until_invalid(positions: Iterable[int | None]) -> tuple[int, ...]:
+    """An invalid entry hides itself and what follows; a repeated one hides all (the driver refuses to start)."""
+    found = tuple(itertools.takewhile(lambda at: at is not None, positions))
+    return found if len(set(found)) == len(found) else ()  # type: ignore[return-value]
+
+
+def _by_uuids(entries: Sequence[str], devices: Sequence[Known]) -> tuple[int, ...] | None:
+    """Positions where the first entry is a uuid: all must be, of the same kind. None: which slice is not told."""
+    kind = entries[0][:4]
+    if kind not in ("GPU-", "MIG-"):
+        return ()
+    at = [_by_uuid(entry.lower(), devices) if entry.startswith(kind) else None for entry in entries]
+    seen = len(list(itertools.takewhile(lambda place: place is not None, at)))
+    if seen < len(at) and _names_a_cut_gpu(entries[seen].lower(), devices):
+        return None
+    return _until_invalid(at)
 
 
 def _by_uuid(word: str, devices: Sequence[Known]) -> int | None:
-    """The one device whose uuid begins so; None for none or several."""
-    if not word.startswith(("gpu-", "mig-")):
-        return None
-    found = [i for i, device in enumerate(devices) if (device.uuid or "").lower().startswith(word)]
+    """The one device whose uuid begins so, or whose whole uuid the word begins with; None for none or several."""
+    uuids = [(device.uuid or "?").lower() for device in devices]
+    found = [i for i, uuid in enumerate(uuids) if uuid.startswith(word) or word.startswith(uuid)]
     return found[0] if len(found) == 1 else None
 
 

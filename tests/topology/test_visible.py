@@ -7,7 +7,7 @@ MIXED = (ALIKE[0], ALIKE[1]._replace(name="B"))
 CUT = (Known("MIG-11", "p", "A", True, "GPU-77"), Known("MIG-12", "p", "A", True, "GPU-77"))
 
 
-@pytest.mark.parametrize(
+@pytest.mark.parametrize(  # each was tried with the CUDA driver itself on two GPUs
     ("spelled", "positions"),
     [
         (None, (1, 0)),  # by bus: the second one lies before the first
@@ -21,7 +21,20 @@ CUT = (Known("MIG-11", "p", "A", True, "GPU-77"), Known("MIG-12", "p", "A", True
         ("0,none,1", (1,)),
         ("0,0", ()),
         ("GPU-8932f937", (0,)),
-        ("gpu-8932", (0,)),
+        ("GPU-8932F9", (0,)),
+        ("gpu-8932", ()),
+        ("8932f937", ()),
+        ("GPU-8932f937z", (0,)),
+        ("GPU-8932,0", (0,)),
+        ("0,GPU-8932", (1,)),
+        ("0,GPU-89aa", (1,)),
+        ("1abc,0", (0, 1)),
+        ("0x1", (1,)),
+        ("+1", (0,)),
+        ("00", (1,)),
+        (",0", ()),
+        ("0,,1", (1,)),
+        ("0 1", (1,)),
         ("GPU-89", ()),
         ("GPU-8932,GPU-zz,GPU-89aa", (0,)),
         ("GPU-8932,GPU-8932f937", ()),
