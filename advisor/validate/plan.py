@@ -1,0 +1,141 @@
+"""Which cells are measured, and what they are expected to cost. No timing here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from advisor.kernels.spec import KernelSpec
+from advisor.kernels.variant import Variant, is_valid, knob_sets, missing_isa
+from advisor.records import Build, Choice, Machine, Problem, Process, Team
+from advisor.search.space import OVERSUBSCRIBE, SpaceOptions, cpu_budget, processes
+from advisor.search.space import teams as all_teams
+from advisor.topology.placement import UNPINNED
+
+LEAST_ROUNDS, MOST_ROUNDS = 5, 9
+"""Interleaved rounds of a group. Fewer than five give no interval worth printing; nine are the least that ranks."""
+
+LOOK_ROUNDS = 3
+"""A cell's first round takes as long as this many further ones: it is checked, on small problems too."""
+
+ROUND_CALLS = 2
+"""Calls of a cell in a round, warm-up included."""
+
+SLOW_FLOPS_PER_NS = 1.0
+"""Assumed of a thread where nothing was measured yet: what plain loops reach, so that large first sizes are not begun
+in vain."""
+
+REFERENCE_FLOPS_PER_NS = 2.0
+"""Speed at which inputs and the float64 reference of a problem are made, roughly; once a problem."""
+
+ASK_S = 0.01
+"""A cell's turn in a round without its calls: messages, pinning, comparing the outputs. Replaced by what was seen."""
+
+
+class Cell(NamedTuple):
+    """One variant with one team."""
+
+    variant: Variant
+    choice: Choice
+
+    @property
+    def threads(self) -> int:
+        """Threads of its team."""
+        return self.choice.team.threads if self.choice.team else 0
+
+    @property
+    def pinned(self) -> bool:
+        """Whether each thread is bound to a CPU."""
+        return self.choice.team is not None and self.choice.team.placement != UNPINNED
+
+
+def usable(variants: Sequence[Variant], machine: Machine) -> tuple[Variant, ...]:
+    """The C variants whose instruction sets are here."""
+    return tuple(v for v in variants if v.language == "c" and not missing_isa(v, machine))
+
+
+def cell(variant: Variant, problem: Problem, team: Team, options: SpaceOptions) -> Cell | None:
+    """The variant at its default knobs, or at its first valid ones; None where it does not exist for the problem."""
+    knobs = [variant.defaults] if is_valid(variant, problem, variant.defaults) else knob_sets(variant, problem)
+    tool = next((tool for tool in options.compilers if tool.language == variant.language), None)
+    if not knobs or tool is None:
+        return None
+    flags = "native" if "native" in options.flags else options.flags[0]
+    build = Build(variant.name, variant.source_hash, knobs[0], tool.name, flags)
+    process: Process = processes(tool.runtime, options.memory_policy)[0]
+    return Cell(variant, Choice(build, team, process))
+
+
+def team_of(machine: Machine, threads: int) -> Team:
+    """Where so many threads run: the simplest placement of the tuner's; not pinned where there are fewer CPUs."""
+    known = {team.threads: team for team in reversed(all_teams(machine))}
+    if threads > len(machine.allowed_cpus):
+        return Team(threads, UNPINNED)
+    return known.get(threads, Team(threads, ""))
+
+
+def cells(
+    machine: Machine, variants: Sequence[Variant], problem: Problem, counts: Sequence[int], options: SpaceOptions
+) -> tuple[Cell, ...]:
+    """Every usable variant with every thread count."""
+    crowd = [team_of(machine, threads) for threads in counts]
+    found = [cell(variant, problem, team, options) for variant in usable(variants, machine) for team in crowd]
+    return tuple(one for one in found if one is not None)
+
+
+def crowded(machine: Machine, variants: Sequence[Variant], problem: Problem, options: SpaceOptions) -> tuple[Cell, ...]:
+    """The first variant in rank with as many threads as CPUs and with twice as many, both not pinned.
+
+    Threads that outnumber the CPUs cannot be pinned one by one, so neither side of the comparison is.
+    """
+    most = cpu_budget(machine)
+    for variant in usable(variants, machine):
+        crowd = [Team(threads, UNPINNED) for threads in (most, OVERSUBSCRIBE * most)]
+        found = [cell(variant, problem, team, options) for team in crowd]
+        if all(found):
+            return tuple(one for one in found if one is not None)
+    return ()
+
+
+# --- cost ---
+
+
+def expected_ns(
+    spec: KernelSpec, problem: Problem, one: Cell, before: Mapping[tuple[str, int], tuple[Problem, float]]
+) -> float:
+    """Time of a call: the last size's, grown with the flops; from the flops alone where there is none.
+
+    Args:
+        spec: the kernel's spec.
+        problem: what is to be measured.
+        one: variant and team.
+        before: (variant, threads) -> the last problem measured and its time in ns.
+    """
+    known = before.get((one.variant.name, one.threads))
+    if known is not None:
+        return known[1] * spec.flops(problem) / spec.flops(known[0])
+    return spec.flops(problem) / SLOW_FLOPS_PER_NS / max(1, one.threads)
+
+
+def turns(rounds: int) -> int:
+    """What so many rounds of a cell cost, in further rounds."""
+    return rounds - 1 + LOOK_ROUNDS
+
+
+def cell_s(expected: float, ask_s: float = ASK_S, rounds: int = LEAST_ROUNDS) -> float:
+    """Seconds that a cell takes with so many rounds, its call expected to take so many ns."""
+    return turns(rounds) * (ask_s + ROUND_CALLS * expected * 1e-9)
+
+
+def fitting(costs_s: Mapping[Cell, float], seconds: float) -> tuple[Cell, ...]:
+    """The cheapest cells that fit into so many seconds together, in their own order.
+
+    None where that is less than half of them: a few fast ones alone compare with nothing.
+    """
+    kept, spent = set(), 0.0
+    for one, cost in sorted(costs_s.items(), key=lambda item: item[1]):
+        spent += cost
+        if spent > seconds:
+            break
+        kept.add(one)
+    return tuple(one for one in costs_s if one in kept) if 2 * len(kept) >= len(costs_s) else ()

@@ -1,0 +1,103 @@
+"""What is asked of a validation, and its defaults: the paper's shape, sizes and dtypes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from advisor.errors import BadInput, UnknownName
+from advisor.kernels import registry
+from advisor.kernels.memory import USABLE, need_bytes, room_bytes
+from advisor.kernels.spec import KernelSpec
+from advisor.records import Machine, Pairs, Problem
+from advisor.search.space import OVERSUBSCRIBE, cpu_budget, thread_counts
+
+KERNELS = ("forward", "backward", "fused", "decode")
+"""The paper's attention kernels, in its order."""
+
+DTYPES = {"decode": "float32"}
+"""What the paper computed in, where it is not float64. Source: Mullin and Hains, section 5.1."""
+
+SHAPE: dict[str, Any] = {"batch": 2, "heads": 1, "kv_heads": 1, "head_dim": 64}
+"""The paper's. Source: Mullin and Hains, section 3.1."""
+
+SIZES = tuple(64 << i for i in range(6))
+"""64 to 2048 doubling. The paper goes on to 8192, which takes minutes a variant on few CPUs: ask with --n."""
+
+DECODE_SIZES = tuple(1024 << i for i in range(9))
+"""1024 to 262144 doubling: decode's time grows with n and not n^2. The paper goes on to 1048576."""
+
+
+class Request(NamedTuple):
+    """What is asked. `sizes`, `threads` empty, `dtype` None: the defaults. `shape`: what differs from the paper's."""
+
+    kernels: tuple[str, ...] = KERNELS
+    sizes: tuple[int, ...] = ()
+    threads: tuple[int, ...] = ()
+    dtype: str | None = None
+    shape: Pairs = ()
+    budget_s: float = 120.0
+    kernel_dirs: tuple[str, ...] = ()
+
+
+def kernel_names(text: str) -> tuple[str, ...]:
+    """The kernels of a word list, in the order of the paper.
+
+    Raises:
+        UnknownName: one is none of the paper's attention kernels.
+    """
+    if text.strip() == "all":
+        return KERNELS
+    words = [word.strip() for word in text.split(",") if word.strip()]
+    for word in words or [text]:
+        if word not in KERNELS:
+            raise UnknownName("the paper has no such attention kernel", got=word, allowed=f"{', '.join(KERNELS)}, all")
+    return tuple(name for name in KERNELS if name in words)
+
+
+def thread_list(text: str) -> tuple[int, ...]:
+    """Thread counts from `1,2,4`, ascending.
+
+    Raises:
+        BadInput: not whole numbers of at least 1.
+    """
+    words = [word.strip() for word in text.split(",")]
+    if not all(word.isdecimal() and 0 < int(word) < 1 << 20 for word in words):
+        raise BadInput("thread counts are whole numbers of at least 1", got=text, allowed="1,2,4")
+    return tuple(sorted({int(word) for word in words}))
+
+
+def teams(machine: Machine, asked: Sequence[int]) -> tuple[int, ...]:
+    """The thread counts to measure: those asked for, else those of this machine.
+
+    Raises:
+        BadInput: more threads than twice the CPUs in reach.
+    """
+    limit = OVERSUBSCRIBE * cpu_budget(machine)
+    if asked and max(asked) > limit:
+        raise BadInput(
+            "more threads than that say nothing new", got=max(asked), allowed=f"1 to {limit}, twice the CPUs in reach"
+        )
+    return tuple(asked) or thread_counts(machine)
+
+
+def problems(request: Request, kernel: str) -> tuple[KernelSpec, tuple[Problem, ...]]:
+    """A kernel's spec and its problems, ascending in n.
+
+    Raises:
+        BadInput: a size, shape or dtype that makes no sense, or operands that do not fit into memory.
+    """
+    spec = registry.spec(kernel, request.kernel_dirs)
+    sizes = request.sizes or (DECODE_SIZES if kernel == "decode" else SIZES)
+    dtype = request.dtype or DTYPES.get(kernel, "float64")
+    found = tuple(spec.problem(n, dtype=dtype, **{**SHAPE, **dict(request.shape)}) for n in sizes)
+    room = room_bytes()
+    large = [problem.n for problem in found if room is not None and need_bytes(spec, problem) > USABLE * room]
+    if large:
+        raise BadInput(
+            "the operands must fit into memory",
+            got=f"{kernel} at n = {large[0]}",
+            allowed=f"{(room or 0) * USABLE / 2**30:.3g} GiB",
+            next_step="ask for smaller sizes, or a smaller shape",
+        )
+    return spec, found

@@ -1,0 +1,69 @@
+"""What all phases of a validation share: the machine, the jobs, the clock, and what was found so far."""
+
+from __future__ import annotations
+
+import resource
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from advisor.kernels.spec import KernelSpec
+from advisor.kernels.variant import Variant
+from advisor.records import Machine, Problem
+from advisor.search.request import Progress
+from advisor.search.space import SpaceOptions, cpu_budget
+from advisor.validate.records import Floor, Node, Series, StackCheck, Window
+
+Pool = Any
+"""An Executor with `prepare`, `check` and `disturbed`: a WorkerPool, or a fake in tests."""
+
+
+class Job(NamedTuple):
+    """One kernel: its spec, variants and problems, ascending in n, and the pool that runs it."""
+
+    kernel: str
+    spec: KernelSpec
+    variants: tuple[Variant, ...]
+    problems: tuple[Problem, ...]
+    pool: Pool
+
+
+class Found:
+    """What a run has so far."""
+
+    def __init__(self) -> None:
+        self.series: list[Series] = []
+        self.floors: list[Floor] = []
+        self.windows: list[Window] = []
+        self.stack: list[StackCheck] = []
+        self.missing: list[str] = []
+
+
+class Run(NamedTuple):
+    """What all phases share. `before`: the last problem and time in ns of each (kernel, variant, threads).
+
+    `ask_s`: what a turn of a cell of each kernel cost at the last n beside its calls.
+    """
+
+    machine: Machine
+    options: SpaceOptions
+    counts: tuple[int, ...]
+    budget_s: float
+    progress: Progress
+    clock: Callable[[], float]
+    found: Found
+    before: dict[str, dict[tuple[str, int], tuple[Problem, float]]]
+    ask_s: dict[str, float]
+
+
+def node_of(machine: Machine) -> Node:
+    """What the judges must know of a machine, and this process's stack limit."""
+    limit = resource.getrlimit(resource.RLIMIT_STACK)[0]
+    caches = machine.caches.l3 or machine.caches.l2
+    groups = max(1, len(machine.l3_groups)) if machine.caches.l3 else machine.cores
+    return Node(
+        machine.model_name,
+        cpu_budget(machine),
+        sum(bool(node.cpus) for node in machine.numa_nodes),
+        caches * groups if caches else None,
+        None if limit == resource.RLIM_INFINITY else limit,
+    )
