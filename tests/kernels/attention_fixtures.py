@@ -4,6 +4,11 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import itertools
+import os
+import resource
+import subprocess
+import sys
 from typing import NamedTuple
 
 import numpy as np
@@ -11,6 +16,7 @@ import pytest
 
 from advisor.kernels.build import build
 from advisor.kernels.compilers import compilers
+from advisor.kernels.judge import relative_error
 from advisor.kernels.registry import spec
 from advisor.kernels.spec import STORAGE, Array, Expected
 from advisor.kernels.variant import Variant, entry_dims, knob_sets, variants
@@ -20,14 +26,23 @@ needs_compiler = pytest.mark.skipif(not compilers(), reason="no C compiler with 
 
 CANARY = 0x5A
 CANARY_BYTES = 4096
+STACK_BYTES = 8 << 20
 
-SHAPES = (
-    {"batch": 2, "heads": 1, "kv_heads": 1, "head_dim": 64, "causal": 0},
-    {"batch": 1, "heads": 4, "kv_heads": 2, "head_dim": 64, "causal": 1},
-    {"batch": 1, "heads": 3, "kv_heads": 1, "head_dim": 80, "causal": 0},
-    {"batch": 1, "heads": 2, "kv_heads": 2, "head_dim": 7, "causal": 1},
-)
-"""The paper's, a causal one with shared heads, a head_dim that no tile divides, an odd one."""
+SHAPES = {
+    "float32": (
+        {"batch": 2, "heads": 1, "kv_heads": 1, "head_dim": 64, "causal": 0},
+        {"batch": 1, "heads": 4, "kv_heads": 2, "head_dim": 64, "causal": 1},
+        {"batch": 1, "heads": 2, "kv_heads": 2, "head_dim": 7, "causal": 1},
+    ),
+    "float64": (
+        {"batch": 1, "heads": 3, "kv_heads": 1, "head_dim": 80, "causal": 0},
+        {"batch": 2, "heads": 2, "kv_heads": 1, "head_dim": 80, "causal": 1},
+    ),
+}
+"""The paper's, causal ones with shared heads, an odd head_dim, one that no tile divides. Each head_dim is a build."""
+
+RUNS = (("normal", 1), ("outlier", 2), ("normal", 3))
+"""What a size of problem is checked with in turn: a draw and a team."""
 
 
 class Case(NamedTuple):
@@ -92,11 +107,11 @@ def worst(found: dict[str, Array], expected: dict[str, Expected]) -> float:
     """The largest error over its tolerance, over all outputs; infinite where anything is not finite."""
     ratios = []
     for name, (values, tolerance, rows) in expected.items():
-        output = found[name].astype(np.float64)
+        output = found[name]
         if not np.isfinite(output).all():
             return float("inf")
         output = output if rows is None else output.reshape(-1, output.shape[-1])[rows]
-        ratios.append(float(np.abs(output - values).max()) / tolerance)
+        ratios.append(relative_error(output, values) / tolerance)
     return max(ratios)
 
 
@@ -109,15 +124,62 @@ def check(case: Case, draw: str = "normal", seed: int = 1) -> None:
 
 
 def check_everywhere(kernel: str, name: str, dtype: str, sizes: tuple[int, ...] = (1, 2, 17, 49, 131)) -> int:
-    """Default knobs on all SHAPES and sizes, both draws, several teams; how many runs that were."""
-    one, runs = variant(kernel, name), 0
-    for shape in SHAPES:
-        for n in sizes:
-            problem = spec(kernel).problem(n, dtype, **shape)
-            knobs = default_knobs(one, problem)
-            if knobs is None:
-                continue
-            for draw, threads in (("normal", 1), ("normal", 3), ("outlier", 2)):
-                check(Case(kernel, one, problem, knobs, threads), draw)
-                runs += 1
-    return runs
+    """Default knobs on SHAPES and sizes, draws and teams in turn.
+
+    Returns:
+        How many runs that were.
+    """
+    one, cases = variant(kernel, name), []
+    for shape, n in itertools.product(SHAPES[dtype], sizes):
+        problem = spec(kernel).problem(n, dtype, **shape)
+        knobs = default_knobs(one, problem)
+        if knobs is not None:
+            cases += [(problem, knobs, *RUNS[(len(cases) + step) % len(RUNS)]) for step in (0, 1)]
+    for problem, knobs, draw, threads in cases:
+        check(Case(kernel, one, problem, knobs, threads), draw)
+    return len(cases)
+
+
+def scratch_bytes(kernel: str, name: str, n: int, threads: int = 2, **shape: int) -> int:
+    """What a variant asks of the workspace with default knobs; float32."""
+    one, problem = variant(kernel, name), spec(kernel).problem(n, "float32", **shape)
+    knobs = default_knobs(one, problem)
+    assert knobs is not None
+    case = Case(kernel, one, problem, knobs, threads)
+    values = entry_dims(spec(kernel), one, problem, knobs)
+    size = getattr(ctypes.CDLL(library_of(case)), f"{one.symbol}_workspace")
+    size.restype = ctypes.c_int64
+    return int(size((ctypes.c_int64 * len(values))(*values), threads))
+
+
+CHILD = """
+import ctypes, sys
+import numpy as np
+path, symbol, threads, kind, shapes, dims = eval(sys.argv[1])
+library = ctypes.CDLL(path)
+dims = (ctypes.c_int64 * len(dims))(*dims)
+size = getattr(library, symbol + "_workspace")
+size.restype = ctypes.c_int64
+scratch = np.zeros(size(dims, threads) + 64, np.uint8)
+arrays = [np.full(shape, 0.01, kind) for shape in shapes]
+buffers = (ctypes.c_void_p * len(arrays))(*(array.ctypes.data for array in arrays))
+aligned = ctypes.c_void_p(scratch.ctypes.data + -scratch.ctypes.data % 64)
+code = getattr(library, symbol)(buffers, dims, aligned, threads)
+sys.exit(code or not all(np.isfinite(array).all() for array in arrays))
+"""
+
+
+def run_on_small_stacks(case: Case) -> int:
+    """Exit status of a call in a process with a stack of 8 MiB and 1 MiB for each further thread; negative: a signal."""
+    kernel = spec(case.kernel)
+    shapes = [kernel.shapes(case.problem)[name] for name in kernel.buffers]
+    dims = entry_dims(kernel, case.variant, case.problem, case.knobs)
+    what = repr((library_of(case), case.variant.symbol, case.threads, case.problem.dtype, shapes, tuple(dims)))
+    found = subprocess.run(
+        [sys.executable, "-c", CHILD, what],
+        env={**os.environ, "OMP_STACKSIZE": "1M"},
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_STACK, (STACK_BYTES, STACK_BYTES)),
+        check=False,
+        timeout=120,
+    )
+    return found.returncode

@@ -1,0 +1,57 @@
+"""The C variants of forward against the DNF: shapes, knobs, teams, outliers, scratch and small stacks."""
+
+import pytest
+from attention_fixtures import (
+    Case,
+    check,
+    check_everywhere,
+    default_knobs,
+    needs_compiler,
+    run_on_small_stacks,
+    scratch_bytes,
+    variant,
+)
+
+from advisor.kernels.forward.spec import SPEC
+from advisor.kernels.variant import knob_sets, variants
+
+ALL = ("naive", "rows", "tiled")
+
+pytestmark = needs_compiler
+
+
+def case(name, problem, threads=2, knobs=None):
+    one = variant("forward", name)
+    return Case("forward", one, problem, knobs or default_knobs(one, problem), threads)
+
+
+def test_the_ladder_and_its_order():
+    assert [one.name for one in variants("forward") if one.name in ALL] == ["tiled", "rows", "naive"]
+    assert default_knobs(variant("forward", "rows"), SPEC.problem(5, head_dim=8192)) is not None
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("name", ALL)
+def test_shapes_and_teams(name, dtype):
+    assert check_everywhere("forward", name, dtype) >= 20
+
+
+@pytest.mark.slow
+def test_every_knob_of_tiled():
+    problem = SPEC.problem(131, heads=2, kv_heads=1, causal=1)
+    for knobs in knob_sets(variant("forward", "tiled"), problem):
+        check(case("tiled", problem, 3, knobs))
+
+
+def test_only_naive_asks_for_memory_of_order_n_squared():
+    growth = {name: scratch_bytes("forward", name, 8192) / scratch_bytes("forward", name, 4096) for name in ALL}
+    assert growth == {"naive": 4, "rows": 2, "tiled": 1}
+
+
+@pytest.mark.parametrize("name", ["naive", "rows"])
+def test_wide_rows_on_small_stacks(name):
+    assert run_on_small_stacks(case(name, SPEC.problem(64, "float64", head_dim=8192))) == 0
+
+
+def test_many_rows_on_small_stacks():
+    assert run_on_small_stacks(case("tiled", SPEC.problem(256, "float64", batch=52, head_dim=80), 3)) == 0

@@ -1,0 +1,123 @@
+"""The float64 gradients: central differences, torch's autograd, sampled rows, and what their tolerances notice."""
+
+import math
+
+import numpy as np
+import pytest
+
+from advisor.kernels import attention, gradients
+from advisor.kernels.attention import dims_of
+from advisor.kernels.backward.spec import SPEC
+from advisor.kernels.fused.spec import SPEC as FUSED
+from advisor.kernels.judge import relative_error
+
+SHAPES = (
+    {"batch": 2, "head_dim": 4},
+    {"batch": 1, "heads": 4, "kv_heads": 2, "head_dim": 3},
+    {"batch": 1, "heads": 2, "kv_heads": 1, "head_dim": 3, "causal": 1},
+)
+SERVED = {"batch": 1, "heads": 6, "kv_heads": 2, "head_dim": 16}
+
+
+def found(problem, inputs):
+    made = gradients.all_rows(dims_of(problem), inputs)
+    return {name: getattr(made, name) for name in ("gq", "gk", "gv")}
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("n", [1, 2, 7])
+def test_central_differences(n, shape):
+    """The error of a difference is its step squared, 1e-12, and rounding over the step, 1e-16 / 1e-6."""
+    problem = FUSED.problem(n, "float64", **shape)
+    inputs = FUSED.inputs(problem, 1)
+    wanted = gradients.by_differences(dims_of(problem), inputs)
+    for name, values in found(problem, inputs).items():
+        assert np.abs(values - wanted[name]).max() < 1e-7, name
+
+
+@pytest.mark.parametrize("causal", [0, 1])
+def test_autograd(causal):
+    torch = pytest.importorskip("torch")
+    problem = FUSED.problem(70, "float64", causal=causal, **SERVED)
+    inputs = FUSED.inputs(problem, 1)
+    q, k, v = (torch.from_numpy(inputs[name]).requires_grad_() for name in ("q", "k", "v"))
+    keys, values = (one.repeat_interleave(3, dim=1) for one in (k, v))
+    scores = q @ keys.transpose(2, 3) / math.sqrt(16)
+    if causal:
+        scores = scores.masked_fill(torch.ones(70, 70).triu(1).bool(), -math.inf)
+    (torch.softmax(scores, dim=-1) @ values * torch.from_numpy(inputs["gout"])).sum().backward()
+    mine = found(problem, inputs)
+    for name, one in (("gq", q), ("gk", k), ("gv", v)):
+        assert np.abs(mine[name] - one.grad.numpy()).max() < 1e-12, name
+
+
+@pytest.mark.parametrize("spec", [SPEC, FUSED], ids=lambda spec: spec.name)
+@pytest.mark.parametrize("causal", [0, 1])
+def test_chosen_rows_are_those_of_the_whole(monkeypatch, spec, causal):
+    problem = spec.problem(300, "float64", causal=causal, **SERVED)
+    inputs = spec.inputs(problem, 1)
+    whole = spec.reference(problem, inputs)
+    monkeypatch.setattr(attention, "SAMPLED_FLOPS", 0)
+    some = spec.reference(problem, inputs)
+    assert set(some) == set(spec.written)
+    for name, one in some.items():
+        assert one.rows is not None
+        rows = whole[name].values.reshape(-1, 16)[one.rows]
+        assert np.abs(rows - one.values).max() < 1e-12, name
+        assert one.tolerance <= whole[name].tolerance * (1 + 1e-9)
+
+
+def in_single(inputs, skip=slice(0, 0)):
+    """Gradients in numpy's float32, one head, batch 1; `skip`: query and key rows that a wrong loop leaves out."""
+    q, k, v, gout = (inputs[name][0, 0] for name in ("q", "k", "v", "gout"))
+    scale = np.float32(1 / math.sqrt(q.shape[1]))
+    scores = scale * (q @ k.T)
+    weights = np.exp(scores - scores.max(axis=1, keepdims=True))
+    weights /= weights.sum(axis=1, keepdims=True)
+    delta = (gout * (weights @ v)).sum(axis=1, keepdims=True)
+    gs = scale * weights * (gout @ v.T - delta)
+    rows = np.delete(np.arange(len(q)), skip)
+    gradients_of = {"gq": gs[:, rows] @ k[rows], "gk": gs[rows].T @ q[rows], "gv": weights[rows].T @ gout[rows]}
+    return {name: values[None, None] for name, values in gradients_of.items()}
+
+
+@pytest.mark.parametrize("sampled", [False, True])
+@pytest.mark.parametrize("draw", ["normal", "outlier"])
+def test_arithmetic_in_float32_is_inside_the_tolerances(monkeypatch, draw, sampled):
+    """Those of chosen rows too, which come from the norms of these rows only."""
+    if sampled:
+        monkeypatch.setattr(attention, "SAMPLED_FLOPS", 0)
+    problem = FUSED.problem(300, batch=1)
+    inputs = FUSED.inputs(problem, 1, draw)
+    wanted = FUSED.reference(problem, inputs)
+    for name, values in in_single(inputs).items():
+        assert values.dtype == np.float32
+        rows = slice(None) if wanted[name].rows is None else wanted[name].rows
+        assert relative_error(values[0, 0][rows], wanted[name].values.reshape(-1, 64)) < wanted[name].tolerance, name
+
+
+@pytest.mark.parametrize("n", [131, 2048])
+@pytest.mark.parametrize("name", ["gq", "gk", "gv"])
+def test_a_skipped_block_is_over_the_tolerance(n, name):
+    """16 rows left out of a sum, as a loop with a wrong bound would."""
+    problem = FUSED.problem(n, batch=1)
+    inputs = FUSED.inputs(problem, 1)
+    wanted = FUSED.reference(problem, inputs)[name]
+    assert relative_error(in_single(inputs, slice(n // 2, n // 2 + 16))[name], wanted.values) > wanted.tolerance
+
+
+def test_backward_gets_what_a_forward_pass_leaves():
+    problem = SPEC.problem(40, causal=1)
+    inputs = SPEC.inputs(problem, 1)
+    out, lse = attention.forward(dims_of(problem), inputs)
+    assert np.array_equal(inputs["out"], out.astype(np.float32))
+    assert np.array_equal(inputs["lse"], lse.astype(np.float32))
+
+
+def test_elements_of_the_cost_functions():
+    """M_bwd = 8nd + n^2 + n and M_fused = 8nd, a sequence and head."""
+    n, d = 2048, 64
+    backward = SPEC.elements(SPEC.problem(n, batch=2, head_dim=d))
+    fused = FUSED.elements(FUSED.problem(n, batch=2, head_dim=d))
+    assert backward.read + backward.written == 2 * (8 * n * d + n * n + n)
+    assert fused.read + fused.written == 2 * 8 * n * d
