@@ -135,7 +135,8 @@ def _build_words(answer: Answer) -> str:
     if answer.variant is None:
         return "any variant: none was tuned here"
     knobs = " ".join(f"{name}={value}" for name, value in answer.knob_pairs)
-    return f"{answer.variant}{f' ({knobs})' if knobs else ''}, {answer.compiler}, flags {answer.flags}"
+    flags = "" if answer.flags == "none" else f", flags {answer.flags}"  # a library call: nothing is compiled
+    return f"{answer.variant}{f' ({knobs})' if knobs else ''}, {answer.compiler}{flags}"
 
 
 def _team_words(answer: Answer) -> str:
