@@ -16,6 +16,7 @@ from advisor.kernels.library import Loaded
 from advisor.kernels.messages import Edge, Reply, Trial
 from advisor.kernels.operands import Operands
 from advisor.kernels.sampling import Meter, Plan, Reading, Samples, sample
+from advisor.kernels.shelf import Shelf
 from advisor.kernels.spec import Expected, KernelSpec
 from advisor.records import Problem, pairs
 
@@ -44,9 +45,10 @@ class Refused(Exception):
 class Bench:
     """The state of one worker. All methods run on its only Python thread."""
 
-    def __init__(self, spec: KernelSpec, seed: int) -> None:
+    def __init__(self, spec: KernelSpec, seed: int, shelf: Shelf) -> None:
         self.spec = spec
         self.seed = seed
+        self.shelf = shelf
         self.meter = Meter()
         self._libraries: dict[str, Loaded] = {}
         self._operands: dict[tuple[Drawn, int, Team | None], Operands] = {}
@@ -126,7 +128,8 @@ class Bench:
         key = (drawn, sets, None)
         if key not in self._operands:
             problem, draw = drawn
-            self._operands[key] = ops.make(self.spec, problem, self.spec.inputs(problem, self.seed, draw), sets)
+            inputs = self.shelf.inputs(drawn, lambda: self.spec.inputs(problem, self.seed, draw))
+            self._operands[key] = ops.make(self.spec, problem, inputs, sets)
         return self._operands[key]
 
     def _timed_operands(self, loaded: Loaded, trial: Trial) -> Operands:
@@ -146,7 +149,8 @@ class Bench:
 
     def _reference(self, drawn: Drawn, operands: Operands) -> dict[str, Expected]:
         if drawn not in self._references:
-            self._references[drawn] = self.spec.reference(drawn[0], ops.inputs(self.spec, operands))
+            inputs = ops.inputs(self.spec, operands)
+            self._references[drawn] = self.shelf.expected(drawn, lambda: self.spec.reference(drawn[0], inputs))
         return self._references[drawn]
 
     # --- checking ---

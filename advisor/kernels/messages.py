@@ -16,12 +16,14 @@ class Hello(NamedTuple):
     """The first line to a worker: where the kernel's spec is defined, the seed of its inputs.
 
     `library`: what the worker imports before anything else, so that the frame joins the OpenMP runtime that the library
-    brought along; empty in a worker for compiled variants.
+    brought along; empty in a worker for compiled variants. `shelf`: the folder where workers share inputs and
+    references; empty: they do not.
     """
 
     spec_path: str
     seed: int
     library: str = ""
+    shelf: str = ""
 
 
 class Edge(NamedTuple):

@@ -7,6 +7,7 @@ ask the worker -> did mask or quota change meanwhile. Only one worker runs at a 
 from __future__ import annotations
 
 import functools
+import shutil
 import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -14,6 +15,7 @@ from contextlib import AbstractContextManager
 from typing import NamedTuple
 
 from advisor.errors import AdvisorError, BadInput, BuildError, WorkerDied
+from advisor.kernels import shelf
 from advisor.kernels.build import Recipe, build, make_recipe
 from advisor.kernels.child import Answer
 from advisor.kernels.crew import Crew, Lane, lane_of
@@ -84,7 +86,8 @@ class WorkerPool:
         self.machine = machine
         self.spec = spec
         self._variants = {(variant.name, variant.source_hash): variant for variant in variants}
-        self.crew = Crew(Hello(origin(spec), seed))
+        self._shelf = shelf.folder()
+        self.crew = Crew(Hello(origin(spec), seed, shelf=self._shelf))
         self._binaries: dict[str, Binary] = {}
         self._unbuilt: dict[str, str] = {}
         self._recipes: dict[tuple[Build, str, tuple[tuple[str, int], ...]], Recipe] = {}
@@ -100,8 +103,9 @@ class WorkerPool:
         self.close()
 
     def close(self) -> None:
-        """End all workers. Idempotent."""
+        """End all workers, clear their shelf. Idempotent."""
         self.crew.close()
+        shutil.rmtree(self._shelf, ignore_errors=True)
 
     # --- the two questions ---
 
@@ -307,7 +311,7 @@ class WorkerPool:
         if room is None:
             return _Room(None, "")
         if need > USABLE * room:
-            self.close()
+            self.crew.close()
             room = room_bytes() or 0
         left = int(USABLE * room) - need
         if left < 0:

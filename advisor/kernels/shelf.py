@@ -9,19 +9,39 @@ from __future__ import annotations
 
 import contextlib
 import os
+import resource
+import shutil
+import tempfile
+import time
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
 from advisor.codec import digest
+from advisor.kernels.compilers import private_child
 from advisor.kernels.spec import Array, Expected
+from advisor.paths import cache_dir
 from advisor.records import Problem
 
 MOST_BYTES = 128 << 20
 """Larger inputs are made anew: writing them would take as long, and keep the disk busy while others are timed."""
 
+LEFTOVER_S = 86400.0
+"""Age of a folder after which the pool that made it cannot be at work any more, but was killed."""
+
 Arrays = dict[str, Array]
+
+
+def folder() -> str:
+    """A new private folder for the shelf of one pool, which removes it in the end; old leftovers go now."""
+    root = private_child(cache_dir(), "shelf")
+    for name in os.listdir(root):
+        path = os.path.join(root, name)
+        with contextlib.suppress(OSError):
+            if time.time() - os.lstat(path).st_mtime > LEFTOVER_S:
+                shutil.rmtree(path)
+    return tempfile.mkdtemp(dir=root)
 
 
 class Shelf:
@@ -74,9 +94,20 @@ def _write(path: str, arrays: Arrays) -> None:
     """Keep arrays; a full or read-only disk is no reason to stop, the next worker then makes its own."""
     scratch = f"{path}.{os.getpid()}"
     try:
-        with open(scratch, "wb") as file:
-            np.savez(file, **arrays)
+        with _large_files(), open(scratch, "wb") as file:
+            np.savez(file, allow_pickle=False, **arrays)
         os.replace(scratch, path)
     except OSError:
         with contextlib.suppress(OSError):
             os.unlink(scratch)
+
+
+@contextlib.contextmanager
+def _large_files() -> Iterator[None]:
+    """A worker's files may not grow past a little, for variants that print without end; these may."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))

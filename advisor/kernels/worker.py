@@ -20,6 +20,7 @@ from advisor.kernels.library import KernelFailed
 from advisor.kernels.messages import Hello, Phase, Reply, Trial, decode, encode
 from advisor.kernels.pycall import CallFailed
 from advisor.kernels.registry import load_spec
+from advisor.kernels.shelf import Shelf
 
 PR_SET_PDEATHSIG = 1
 """Source: prctl(2)."""
@@ -43,7 +44,7 @@ def main(parent: int) -> int:
         return 1
     if hello.library:
         importlib.import_module(hello.library)
-    bench = Bench(load_spec(hello.spec_path), hello.seed)
+    bench = Bench(load_spec(hello.spec_path), hello.seed, Shelf(hello.shelf))
     _say(sink, Phase("ready"))
     for line in source:
         _serve(bench, decode(line), sink)
@@ -71,7 +72,7 @@ def _limits() -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     _, most = resource.getrlimit(resource.RLIMIT_FSIZE)
     size = STDERR_BYTES if most == resource.RLIM_INFINITY else min(STDERR_BYTES, most)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, most))  # the shelf lifts the soft limit for its own files
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # writes past the limit fail instead of killing
 
 
