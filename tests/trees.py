@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -127,3 +129,119 @@ def cgroup1(root: Path, path: str, files: Mapping[str, str], top: str = "/") -> 
     put(root, "proc/self/cgroup", f"4:memory:{path}\n3:cpu,cpuacct:{path}\n2:cpuset:{path}\n")
     for name, text in files.items():
         put(root, f"sys/fs/cgroup/{name}", text + "\n")
+
+
+# --- a machine by its shape, and its oddities ---
+
+LETTERS = {
+    "d": "drawer",
+    "b": "book",
+    "s": "socket",
+    "i": "die",
+    "n": "numa",
+    "l": "l3",
+    "k": "cluster",
+    "c": "core",
+    "t": "smt",
+}
+"""Letter of a shape -> level. What a shape does not name, the tree does not have."""
+
+STEMS = {
+    "drawer": "drawer_siblings",
+    "book": "book_siblings",
+    "socket": "core_siblings",
+    "die": "die_cpus",
+    "cluster": "cluster_cpus",
+    "core": "thread_siblings",
+}
+CPU = "sys/devices/system/cpu"
+
+
+def build(root: Path, shape: str, *, offline: Iterable[int] = (), ids: Sequence[int] = (), adjacent=False) -> Path:
+    """A machine such as `2s4n16c2t`: 2 sockets, 4 nodes in each, 16 cores in each of those, 2 threads in each core.
+
+    Letters stand outermost first, so `2s1l2n4c` has its L3 outside the nodes; see LETTERS.
+
+    Args:
+        offline: ids that the kernel has taken down: present, with a folder, without topology or caches.
+        ids: the CPU ids to use instead of 0, 1, 2 ..., in that order: sparse or interleaved numbers.
+        adjacent: threads of a core are numbered side by side; else thread k of every core comes before thread k + 1.
+    """
+    levels = [(LETTERS[letter], int(count)) for count, letter in re.findall(r"(\d+)([a-z])", shape)]
+    if not levels or levels[-1][0] != "smt":
+        levels.append(("smt", 1))
+    places = list(itertools.product(*(range(count) for _, count in levels)))
+    order = places if adjacent else sorted(places, key=lambda place: (place[-1], place))
+    numbers = dict(zip(order, ids or range(len(places)), strict=True))
+    gone = set(offline)
+    put(root, f"{CPU}/online", spell(set(numbers.values()) - gone) + "\n")
+    put(root, f"{CPU}/present", spell(numbers.values()) + "\n")
+    put(root, "proc/cpuinfo", X86_HEAD)
+    for place, number in numbers.items():
+        cpu(root, number, {} if number in gone else {"physical_package_id": "-1", "core_id": str(place[-2])})
+        if number not in gone:
+            cache(root, number, 0, {"level": "1", "type": "Data", "size": "32K", "shared_cpu_list": str(number)})
+    for depth, (name, _) in enumerate(levels[:-1], 1):
+        group(root, name, [[numbers[p] for p in ps] for _, ps in _by_prefix(places, depth)], gone)
+    return root
+
+
+def _by_prefix(places: Iterable[tuple[int, ...]], depth: int):
+    return ((key, list(found)) for key, found in itertools.groupby(sorted(places), key=lambda place: place[:depth]))
+
+
+def group(root: Path, name: str, groups: Sequence[Sequence[int]], offline: Iterable[int] = ()) -> Path:
+    """Groups of one level, whatever the other levels are: the way to write a level that does not nest."""
+    gone = set(offline)
+    for index, listed in enumerate(groups):
+        live = [number for number in listed if number not in gone]
+        if name == "numa":
+            node(root, index, live)
+        for number in live if name != "numa" else ():
+            if name == "l3":
+                facts = {"level": "3", "type": "Unified", "size": "16M", "shared_cpu_list": spell(live)}
+                cache(root, number, 3, facts)
+            else:
+                put(root, f"{CPU}/cpu{number}/topology/{STEMS[name]}_list", spell(live) + "\n")
+            if name == "socket":
+                put(root, f"{CPU}/cpu{number}/topology/physical_package_id", f"{index}\n")
+    return root
+
+
+def memory_only(root: Path, number: int, memory_kb: int = 1 << 20) -> Path:
+    """A node without CPUs: a GPU's memory, an expander, or persistent memory."""
+    node(root, number, (), memory_kb)
+    return root
+
+
+def hybrid(root: Path, *kinds: Iterable[int], by: str = "lists") -> Path:
+    """Kinds of cores, strongest first, told by x86 `lists`, by `capacity`, by `frequency` (kHz), or by ARM `part`."""
+    for rank, listed in enumerate(kinds):
+        cpus = list(listed)
+        if by == "lists":
+            put(root, f"sys/devices/{('cpu_core', 'cpu_atom', 'cpu_lowpower')[rank]}/cpus", spell(cpus) + "\n")
+        for number in cpus if by != "lists" else ():
+            file, text = {
+                "capacity": ("cpu_capacity", 1024 >> rank),
+                "frequency": ("cpufreq/cpuinfo_max_freq", 4_000_000 - rank * 1_200_000),
+                "part": ("regs/identification/midr_el1", f"0x00000000410fd{0x4E - rank:02x}0"),
+            }[by]
+            put(root, f"{CPU}/cpu{number}/{file}", f"{text}\n")
+    return root
+
+
+def quota(root: Path, cpus: float | None, version: int = 2) -> Path:
+    """A process in group /job that may use so many CPUs' worth of time; None: a group that sets no limit."""
+    share = None if cpus is None else round(cpus * 100000)
+    if version == 2:
+        cgroup2(root, "/job", {"job/cpu.max": f"{'max' if share is None else share} 100000"})
+    else:
+        files = {"cpu.cfs_quota_us": str(-1 if share is None else share), "cpu.cfs_period_us": "100000"}
+        cgroup1(root, "/job", {f"cpu,cpuacct/job/{name}": text for name, text in files.items()})
+    return root
+
+
+def cpuset(root: Path, cpus: str, mems: str = "0") -> Path:
+    """A process in a version 2 group with these effective CPUs and memory nodes."""
+    cgroup2(root, "/job", {"job/cpuset.cpus.effective": cpus, "job/cpuset.mems.effective": mems})
+    return root

@@ -42,20 +42,37 @@ else:
     Mount = namedtuple("Mount", "top point kind options")
     Mount.__doc__ = "A mounted control group hierarchy. top: the group that is seen at `point`."
 
+
+def affinity() -> Ids | None:
+    """The affinity mask of the calling thread, None on a platform that has none."""
+    ask = getattr(os, "sched_getaffinity", None)
+    return tuple(sorted(ask(0))) if ask else None
+
+
+LAUNCH = affinity()
+"""The mask when this module was first imported: what the process was launched with, as long as no library loaded before
+has narrowed it. A library that binds the calling thread (see BINDERS) does so when it is loaded."""
+
+BINDERS = ("OMP_PROC_BIND", "OMP_PLACES", "GOMP_CPU_AFFINITY", "KMP_AFFINITY")
+"""Variables that let an OpenMP runtime bind the thread that loads it, to one CPU in general."""
+
 UNLIMITED_BYTES = 1 << 60
 """Version 1 writes no limit as the largest page-aligned 63-bit number; nothing has an exbibyte."""
 
 
 def read(root: str = "/") -> Limits:
-    """The limits under a root folder; for `/` the affinity mask is asked from the kernel (calling thread)."""
+    """The limits under a root folder; for `/` the affinity mask is asked from the kernel (calling thread).
+
+    Where a library has bound the calling thread since, the mask at launch counts, and a warning says so.
+    """
     status = _status(root)
-    affinity = tuple(sorted(os.sched_getaffinity(0))) if root == "/" else _ids(status, "Cpus_allowed")
+    mask, notes = _launched(affinity(), LAUNCH) if root == "/" else (_ids(status, "Cpus_allowed"), ())
     mounts, paths = _mounts(root), _paths(root)
-    cpus, warnings = _meet(affinity, _cpuset(root, mounts, paths, "cpus"))
+    cpus, warnings = _meet(mask, _cpuset(root, mounts, paths, "cpus"))
     mems, _ = _meet(_ids(status, "Mems_allowed"), _cpuset(root, mounts, paths, "mems"))
     quota = _least(_quotas(root, mounts, paths))
     memory = _least(_memory_limits(root, mounts, paths))
-    return Limits(cpus, mems, quota, None if memory is None else int(memory), warnings)
+    return Limits(cpus, mems, quota, None if memory is None else int(memory), notes + warnings)
 
 
 def watch() -> Callable[[], tuple[Ids, float | None]]:
@@ -73,7 +90,7 @@ def watch() -> Callable[[], tuple[Ids, float | None]]:
     sets = _cpuset_file(mounts, paths)
 
     def look() -> tuple[Ids, float | None]:
-        mask = tuple(sorted(os.sched_getaffinity(0)))
+        mask = affinity() or ()
         group = parse_list(text(sets) or "") if sets else None
         found = [quota for quota in (_quota(kind, folder) for kind, folder in quotas) if quota]
         return _meet(mask, group or None)[0] or mask, min(found, default=None)
@@ -95,6 +112,16 @@ def budget(limits: Limits, cpus: int) -> int:
 
 
 # --- what the process says of itself ---
+
+
+def _launched(now: Ids | None, launch: Ids | None) -> tuple[Ids | None, tuple[str, ...]]:
+    """The mask that counts: the one at launch where an OpenMP runtime has narrowed it since, else the one now."""
+    binders = [name for name in BINDERS if os.environ.get(name, "false").strip().lower() not in ("", "false")]
+    if not binders or now is None or launch is None or not set(now) < set(launch):
+        return now, ()
+    return launch, (
+        f"{binders[0]} has bound this thread to CPUs {span(now)}; the mask at launch counts: {span(launch)}",
+    )
 
 
 def _status(root: str) -> dict[str, str]:

@@ -7,7 +7,7 @@ import os
 from advisor import codec, identity
 from advisor.errors import Missing
 from advisor.records import Caches, Machine, Pairs, pairs
-from advisor.topology import child, details, gpu, software, sysfs, witness
+from advisor.topology import child, details, gpu, lscpu, pages, software, sysfs, tries, witness
 from advisor.topology.array import is_flat
 from advisor.topology.files import cpu_set, span
 from advisor.topology.limits import Limits
@@ -21,13 +21,17 @@ def probe(root: str = "/") -> Machine:
 
     Args:
         root: `/` for the machine at hand, or the folder of a recorded tree that holds `proc/` and `sys/`. A tree is
-            read from its files alone: no GPU, compiler or second witness is asked.
+            read from its files alone: no GPU, compiler or program is asked; what lscpu said there counts as a witness
+            where it was recorded.
 
     Returns:
         A Machine; what cannot be known is None, with a warning where that matters.
     """
     machine = topology(root)
-    return _with_environment(machine) if root == "/" else machine
+    if root == "/":
+        return _with_environment(machine)
+    said = lscpu.listen(lscpu.recorded(root))
+    return machine._replace(warnings=(*machine.warnings, *witness.lscpu_notes(said, machine)))
 
 
 def topology(root: str = "/") -> Machine:
@@ -61,7 +65,7 @@ def topology(root: str = "/") -> Machine:
         gpus=(),
         environment=pairs({"kernel": release}) if (release := identity.kernel_release(root)) else (),
         warnings=_warnings(root, limits, layout),
-        extra=_memory(root),
+        extra=pairs({**_memory(root), **dict(pages.read(root))}),
     )
 
 
@@ -72,12 +76,12 @@ def _warnings(root: str, limits: Limits, layout: sysfs.Layout) -> tuple[str, ...
         found.append(f"CPUs {span(isolated)} are isolated: the scheduler puts no thread there that is not pinned")
     if limits.cpu_quota is not None and limits.cpu_quota < 1:
         found.append(f"the CPU quota of {limits.cpu_quota:g} is under one CPU: even one thread will be throttled")
-    return tuple(found)
+    return (*found, *pages.warnings(pages.read(root), layout.memory_nodes))
 
 
-def _memory(root: str) -> Pairs:
+def _memory(root: str) -> dict[str, int]:
     total = details.memory_total(root)
-    return () if total is None else (("memory_total_bytes", total),)
+    return {} if total is None else {"memory_total_bytes": total}
 
 
 # --- the machine at hand ---
@@ -94,22 +98,32 @@ def _with_environment(machine: Machine) -> Machine:
         "memory_available_bytes": psutil.virtual_memory().available,
         "load_1min": round(psutil.getloadavg()[0], 2),
     }
+    said = None if is_flat(machine.array) else lscpu.listen()
+    tried = tries.attempt(machine.allowed_mems or (0,))
     return machine._replace(
-        model_name=machine.model_name or _model_name(),
+        model_name=machine.model_name or _model_name(said),
         gpus=found.gpus,
         environment=pairs({**dict(software.environment()), **known}),
-        warnings=(*machine.warnings, *found.warnings, *software.warnings(), *_witnesses(machine)),
-        extra=pairs({**dict(machine.extra), **now}),
+        warnings=(*machine.warnings, *found.warnings, *software.warnings(), *_witnesses(machine, said, tried)),
+        extra=pairs({**dict(machine.extra), **dict(tried), **now}),
     )
 
 
-def _witnesses(machine: Machine) -> tuple[str, ...]:
-    """Second witnesses; none on a flat machine, where they would read the same missing files."""
-    return () if is_flat(machine.array) else witness.warnings(machine)
+def _witnesses(machine: Machine, said: lscpu.Said | None, tried: Pairs) -> tuple[str, ...]:
+    """Second witnesses, none on a flat machine, where they would read the same missing files; and what was refused."""
+    heard = () if is_flat(machine.array) else witness.warnings(machine, said)
+    nodes = sum(1 for node in machine.numa_nodes if node.memory_bytes)
+    return (*heard, *tries.warnings(tried, nodes))
 
 
-def _model_name() -> str | None:
-    """py-cpuinfo's name, for the few machines whose kernel tells none. It takes over a second: in a child, limited."""
+def _model_name(said: lscpu.Said | None) -> str | None:
+    """A name where the kernel tells none: lscpu's, which knows ARM parts, else py-cpuinfo's.
+
+    The latter takes over a second, so it is asked in a child, for a limited time, and only then.
+    """
+    told = said.fields.get("model name", "-") if said else "-"
+    if told != "-":
+        return told
     return (child.ask_python(_ASK_NAME, _NAME_LIMIT_S) or "").strip() or None
 
 

@@ -1,61 +1,114 @@
-"""Second witnesses: what other programs say of the machine at hand, compared with what the kernel's files gave.
+"""Second witnesses: what other programs say of a machine, compared with what the kernel's files gave.
 
 A disagreement is a warning that says which was believed and why; nothing a witness says changes the description.
 """
 
 from __future__ import annotations
 
-import shutil
-from typing import Any
+from collections.abc import Sequence
 
-from advisor.codec import loads
-from advisor.errors import BadInput
 from advisor.records import Machine
-from advisor.topology.child import ask
+from advisor.topology import lscpu
+from advisor.topology.files import span
 
-LIMIT_S = 5.0
+_WHY = {
+    "core": "the kernel's sibling lists, since core ids repeat",
+    "socket": "the kernel's package siblings",
+    "numa": "the node folders",
+    "l3": "the kernel's list of who shares each cache",
+}
+_COLUMN = {"numa": "node"}
+_GAP = 8
 
 
-def warnings(machine: Machine) -> tuple[str, ...]:
+def warnings(machine: Machine, said: lscpu.Said | None) -> tuple[str, ...]:
     """What lscpu and psutil say otherwise than `machine`; for the machine at hand only."""
     import psutil
 
-    return (*_lscpu(machine), *core_count_notes(psutil.cpu_count(logical=False), machine))
+    return (*lscpu_notes(said, machine), *core_count_notes(psutil.cpu_count(logical=False), machine))
 
 
-def _lscpu(machine: Machine) -> tuple[str, ...]:
-    program = shutil.which("lscpu")
-    answer = ask([program, "-b", "-J", "-e=CPU,CORE,SOCKET,NODE"], LIMIT_S) if program else None
-    if answer is None:
-        return ()
-    try:
-        told = loads(answer, "lscpu")
-    except BadInput:
-        return ()
-    rows = told.get("cpus") if isinstance(told, dict) else None
-    return lscpu_notes(rows, machine) if isinstance(rows, list) else ()
-
-
-def lscpu_notes(rows: list[dict[str, Any]], machine: Machine) -> tuple[str, ...]:
-    """Sentences on what lscpu's table says otherwise.
+def lscpu_notes(said: lscpu.Said | None, machine: Machine) -> tuple[str, ...]:
+    """Sentences on what lscpu says otherwise; none where it is silent.
 
     Args:
-        rows: one object an online CPU with `cpu`, `core`, `socket`, `node`; text or numbers, None or `-` for unknown.
+        said: what `lscpu.listen` heard.
         machine: the description to compare with.
     """
-    said = {key: {row.get(key) for row in rows} - {None, "-", ""} for key in ("cpu", "core", "socket", "node")}
-    with_cpus = sum(1 for node in machine.numa_nodes if node.cpus)
-    counted = (
-        ("online CPUs", "cpu", len(machine.online_cpus), "the kernel's online list"),
-        ("cores", "core", machine.cores, "the kernel's sibling lists, since core ids repeat"),
-        ("sockets", "socket", machine.sockets, "the kernel's package siblings"),
-        ("NUMA nodes with CPUs", "node", with_cpus or None, "the node folders"),
+    if said is None:
+        return ()
+    return (*said.notes, *_cpus(said, machine), *_groups(said, machine), *_counts(said, machine), *_size(said, machine))
+
+
+def _cpus(said: lscpu.Said, machine: Machine) -> tuple[str, ...]:
+    told = lscpu.online(said)
+    if told is None or told == machine.online_cpus:
+        return ()
+    return (
+        f"lscpu lists {len(told)} online CPUs ({_cut(span(told))}), advisor {len(machine.online_cpus)} "
+        f"({_cut(span(machine.online_cpus))}); believed: the kernel's online list",
     )
-    return tuple(
-        f"lscpu counts {len(said[key])} {what}, advisor {ours}; believed: {believed}"
-        for what, key, ours, believed in counted
-        if said[key] and ours is not None and len(said[key]) != ours
+
+
+def _groups(said: lscpu.Said, machine: Machine) -> tuple[str, ...]:
+    """Groupings of its table that part the same CPUs in another way."""
+    ours = dict(machine.groupings)
+    ours.setdefault("core", tuple((cpu,) for cpu in machine.online_cpus))
+    found = []
+    for name, why in _WHY.items():
+        told, known = said.groups.get(_COLUMN.get(name, name), ()), ours.get(name, ())
+        if not known or not _same_cpus(told, known) or _sets(told) == _sets(known):
+            continue
+        odd = min(_sets(told) - _sets(known), key=min)
+        found.append(
+            f"lscpu has {len(told)} {name} groups, among them CPUs {_cut(span(odd))}, advisor {len(known)} others; "
+            f"believed: {why}"
+        )
+    return tuple(found)
+
+
+def _sets(groups: Sequence[Sequence[int]]) -> set[frozenset[int]]:
+    return {frozenset(group) for group in groups}
+
+
+def _same_cpus(told: Sequence[Sequence[int]], known: Sequence[Sequence[int]]) -> bool:
+    """Whether both part the same CPUs: a table that leaves out CPUs, or nodes that overlap, cannot be compared."""
+    return sorted(cpu for group in told for cpu in group) == sorted(cpu for group in known for cpu in group)
+
+
+def _counts(said: lscpu.Said, machine: Machine) -> tuple[str, ...]:
+    """Counts of its summary: those that stand alone where there is no table, and their product."""
+    found = []
+    threads, cores, sockets = (
+        lscpu.count(said, label) for label in ("thread(s) per core", "core(s) per socket", "socket(s)")
     )
+    alone = (
+        ("threads a core", threads, machine.threads_per_core, _WHY["core"]),
+        ("sockets", sockets, machine.sockets, _WHY["socket"]),
+    )
+    for what, told, ours, why in alone if said.cpus is None else ():
+        if told is not None and ours is not None and told != ours:
+            found.append(f"lscpu's summary says {told} {what}, advisor {ours}; believed: {why}")
+    if threads and cores and sockets and threads * cores * sockets != len(machine.online_cpus):
+        found.append(
+            f"lscpu's summary says {sockets} sockets x {cores} cores x {threads} threads = "
+            f"{threads * cores * sockets} CPUs, {len(machine.online_cpus)} are online; its three figures are not used: "
+            "they suppose that all cores are alike and online"
+        )
+    return tuple(found)
+
+
+def _size(said: lscpu.Said, machine: Machine) -> tuple[str, ...]:
+    told, ours = lscpu.cache_bytes(said, "l3"), machine.caches.l3
+    if told is None or ours is None or told == ours or len(machine.core_classes) > 1:
+        return ()
+    return (f"lscpu says {told} bytes an L3, advisor {ours}; believed: the kernel's size file of one cache",)
+
+
+def _cut(text: str) -> str:
+    """A CPU list that fits in a sentence."""
+    parts = text.split(",")
+    return text if len(parts) <= _GAP else ",".join([*parts[:_GAP], "..."])
 
 
 def core_count_notes(told: int | None, machine: Machine) -> tuple[str, ...]:
