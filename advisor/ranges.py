@@ -67,7 +67,7 @@ def team(site: Site, threads: int, placement: str) -> tuple[int, tuple[int, ...]
     """
     if site.part:
         threads = min(threads, len(site.mask), site.budget)
-    return threads, evaluate(placement, site.array, site.mask, threads)
+    return threads, evaluate(placement, site.array, site.mask, threads, site.groupings)
 
 
 def ranges(site: Site, table: Json, section: Json, others: list[Json]) -> Ranges:

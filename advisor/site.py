@@ -27,12 +27,13 @@ if TYPE_CHECKING:
         refusal: str = ""
         isa: tuple[str, ...] = ()
         hashes: dict[tuple[str, str], str | None] | None = None
+        groupings: Any = None
 
 else:
     Site = namedtuple(
         "Site",
-        "hardware_id limits_id array mask budget environment wait_policy spin stale part refusal isa hashes",
-        defaults=("default", None, "default", "", "", (), None),
+        "hardware_id limits_id array mask budget environment wait_policy spin stale part refusal isa hashes groupings",
+        defaults=("default", None, "default", "", "", (), None, None),
     )
     Site.__doc__ = """Where answers are for.
 
@@ -42,6 +43,7 @@ else:
     part: "1 of 2" when only a part of the machine is ours, else empty. refusal: why nothing may be applied, or empty.
     isa: instruction sets, to name what differs from another machine; empty when not known.
     hashes: (kernel, variant) -> source hash, filled while a policy is loaded; None: nothing is remembered.
+    groupings: name -> groups that placements may name, or a function that gives them; None: only the array's axes.
     """
 
 
@@ -61,7 +63,9 @@ def describe_here(root: str, notes: list[str]) -> Site:
         bound = started_environment().get("OMP_PROC_BIND", "").strip().lower() not in ("", "false")
         if bound and len(mask) == 1 < len(found.array.cpus):
             notes.append("OMP_PROC_BIND has bound this thread to one CPU; load the policy before the first region")
-        return Site(found.hardware_id, found.limits_id, found.array, mask, budget, environment, isa=tuple(found.isa))
+        ids = found.hardware_id, found.limits_id
+        known = getattr(found, "groupings", None)
+        return Site(*ids, found.array, mask, budget, environment, isa=tuple(found.isa), groupings=known)
     except Exception as error:  # whatever an odd /proc or /sys brings, a server goes on
         notes.append(f"this machine cannot be identified ({error}), so no table counts; run `advisor doctor`")
         mask = tuple(sorted(os.sched_getaffinity(0))) if hasattr(os, "sched_getaffinity") else (0,)
@@ -84,12 +88,20 @@ def describe_file(path: str) -> Site:
         ids = document["hardware_id"], document["limits_id"]
         environment = dict(document.get("environment") or {})
         isa = tuple(document.get("isa") or ())
+        known = _groupings(document)
         if not mask or not all(isinstance(text, str) for text in (*ids, *isa)):
             raise ValueError("no CPU of the array is allowed, or an id is no text")
     except (KeyError, TypeError, ValueError, OverflowError, AttributeError) as error:
         raise BadInput(f"{path} must be a machine description", got=str(error), next_step="advisor probe") from None
     refusal = f"the answer is for the machine of {os.path.basename(path)}, not for this one"
-    return Site(*ids, shape, mask, budget, environment, refusal=refusal, isa=isa)
+    return Site(*ids, shape, mask, budget, environment, refusal=refusal, isa=isa, groupings=known)
+
+
+def _groupings(document: dict[str, Any]) -> dict[str, list[list[int]]]:
+    """The groupings of a machine.json, core classes among them, as `identity.groupings` gives them for this machine."""
+    found = {str(name): [list(map(int, group)) for group in groups] for name, groups in document["groupings"].items()}
+    kinds = [list(map(int, kind["cpus"])) for kind in document.get("core_classes") or ()]
+    return {**found, "class": kinds} if len(kinds) > 1 else found
 
 
 def _array(axes: list[str], shape: list[int], cpus: list[int]) -> CpuArray:

@@ -32,6 +32,7 @@ from advisor.kernels.spec import KernelSpec
 from advisor.kernels.variant import Variant, entry_dims, is_valid, macro_values, missing_isa
 from advisor.records import Build, Choice, Machine, Measurement, Problem, Process, Team, pairs
 from advisor.topology import limits
+from advisor.topology.candidates import groupings
 from advisor.topology.files import span
 from advisor.topology.placement import evaluate
 
@@ -186,7 +187,9 @@ class WorkerPool:
         try:
             variant = self._possible(problem, choice.build, choice.process)
             before = _limits()
-            cpus = evaluate(choice.team.placement, self.machine.array, before.mask, choice.team.threads)
+            cpus = evaluate(
+                choice.team.placement, self.machine.array, before.mask, choice.team.threads, groupings(self.machine)
+            )
             room = self._room(problem, lane)
             if room.reason:
                 return skipped._replace(reason=room.reason)

@@ -13,11 +13,12 @@ from advisor.errors import BadInput
 from advisor.records import Build, Choice, Machine, Process, Team
 from advisor.topology import placement
 from advisor.topology.array import CpuArray, live
+from advisor.topology.candidates import classes, groupings
 
 if TYPE_CHECKING:
     from advisor.kernels.spec import KernelSpec
     from advisor.kernels.variant import Variant
-    from advisor.records import Groups, Problem
+    from advisor.records import Problem
 
 SPIN = 10_000
 """The one spin count tried: between passive (0) and libgomp's own 300,000, about 0.3 ms of waiting.
@@ -118,12 +119,13 @@ def _cores(array: CpuArray, cpus: Iterable[int]) -> int:
     return sum(any(cpu in inside for cpu in row) for row in rows)
 
 
-def _own_groups(machine: Machine) -> dict[str, Groups]:
-    groupings = dict(machine.groupings)
+def _own_groups(machine: Machine) -> dict[str, Sequence[Sequence[int]]]:
+    known = groupings(machine)
     return {
         "cores of one L3": machine.l3_groups,
         "cores of one NUMA domain": tuple(node.cpus for node in machine.numa_nodes if node.cpus),
-        "cores of one socket": groupings.get("socket", ()),
+        "cores of one socket": tuple(known.get("socket", ())),
+        "cores of one kind": tuple(known.get(placement.CLASS, ())),
     }
 
 
@@ -170,18 +172,15 @@ def teams(machine: Machine, oversubscribe: bool = False) -> tuple[Team, ...]:
     The DEFAULT team stands for its equals, so that it is in the space; else the simplest placement does. A team that
     outnumbers the CPUs in reach is not pinned: no placement offers a CPU to each of its threads.
     """
-    mask, first = machine.allowed_cpus, default_team(machine)
-    expressions = placement.candidates(live(machine.array, mask))
-    found: dict[tuple[int, frozenset[int]], Team] = {}
+    first = default_team(machine)
+    found = []
     for threads in sorted({*thread_counts(machine, oversubscribe), first.threads}):
-        if threads > len(mask):
-            found[threads, frozenset()] = Team(threads, placement.UNPINNED)
+        if threads > len(machine.allowed_cpus):
+            found.append(Team(threads, placement.UNPINNED))
             continue
-        own = (first.placement,) if threads == first.threads else ()
-        for expression in (*own, *expressions):
-            cpus = placement.evaluate(expression, machine.array, mask, threads) or ()
-            found.setdefault((threads, frozenset(cpus)), Team(threads, expression))
-    return tuple(found.values())
+        own = first.placement if threads == first.threads else None
+        found += [Team(threads, one.expression) for one in classes(machine, threads, own)]
+    return tuple(found)
 
 
 # --- choices ---

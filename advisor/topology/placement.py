@@ -3,7 +3,11 @@
 Grammar: steps separated by `|`, read left to right; an implicit ravel ends it.
 
     take AXIS COUNT          the first COUNT positions of an axis, the last ones when COUNT is negative
-    transpose AXIS AXIS ...  every axis of the machine once; the last one named varies fastest
+    transpose AXIS AXIS ...  every axis once; the last one named varies fastest
+    prefer GROUPING          at every level its first groups first (class: the strongest cores first)
+    group GROUPING           a grouping, also one that is no axis here, becomes the axes GROUPING and thread
+    pack                     at every level the fullest positions first, where limits left some emptier than others
+    leave COUNT              without the first COUNT cores of the order so far
     none                     alone: threads are not pinned
 
 The empty expression is the ravel of the array as it stands (compact, SMT siblings next to each other). Tables store
@@ -13,34 +17,118 @@ expressions, never CPU ids. Standard library only: the hot path imports this mod
 from __future__ import annotations
 
 from advisor.errors import PlacementError
-from advisor.topology.array import CpuArray, is_flat, live, ravel, take, transpose
+from advisor.topology import ordering
+from advisor.topology.array import ABSENT, CpuArray, is_flat, live, ravel, take, transpose
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    Groupings = Mapping[str, Sequence[Sequence[int]]]
+    Known = Groupings | Callable[[], Groupings] | None
 
 UNPINNED = "none"
-_NEXT = "see `advisor probe` for the axes, docs/placements.md for the grammar"
+CLASS = "class"
+"""The grouping of hybrid machines: kinds of cores, strongest first. Machines with one kind have no such grouping."""
+
+_NEXT = "see `advisor probe` for the axes and groupings, docs/placements.md for the grammar"
 
 
-def _take(array: CpuArray, words: list[str]) -> CpuArray:
+def _words(verb: str, words: list[str], kinds: tuple[type, ...], form: str) -> list[str | int]:
+    """The words after a verb, whole numbers read."""
     try:
-        axis, count = words[0], int(words[1])
-    except (IndexError, ValueError) as error:
+        if len(words) != len(kinds):
+            raise ValueError("too few words, or too many")
+        return [kind(word) for kind, word in zip(kinds, words, strict=True)]
+    except ValueError as error:
+        rule = f"{verb} needs {form.partition(' ')[2] or 'nothing after it'}"
+        raise PlacementError(rule, got=" ".join(words), allowed=form, next_step=_NEXT) from error
+
+
+def _take(value: CpuArray, words: list[str], _: _Here) -> CpuArray:
+    axis, count = _words("take", words, (str, int), "take AXIS COUNT")
+    return take(value, axis, count)  # type: ignore[arg-type]
+
+
+def _transpose(value: CpuArray, words: list[str], _: _Here) -> CpuArray:
+    return transpose(value, words)
+
+
+def _prefer(value: CpuArray, words: list[str], here: _Here) -> CpuArray:
+    (name,) = _words("prefer", words, (str,), "prefer GROUPING")
+    return ordering.prefer(value, str(name), here.groups(str(name)))
+
+
+def _group(value: CpuArray, words: list[str], here: _Here) -> CpuArray:
+    (name,) = _words("group", words, (str,), "group GROUPING")
+    return ordering.group(value, str(name), here.groups(str(name)))
+
+
+def _pack(value: CpuArray, words: list[str], _: _Here) -> CpuArray:
+    _words("pack", words, (), "pack")
+    return ordering.pack(value)
+
+
+def _leave(value: CpuArray, words: list[str], here: _Here) -> CpuArray:
+    (count,) = _words("leave", words, (int,), "leave COUNT")
+    return ordering.leave(value, count, here.cores())  # type: ignore[arg-type]
+
+
+VERBS = {
+    "take": _take,
+    "transpose": _transpose,
+    "prefer": _prefer,
+    "group": _group,
+    "pack": _pack,
+    "leave": _leave,
+}
+
+
+class _Here:
+    """The machine that an expression is evaluated on, beside the array that its steps change."""
+
+    def __init__(self, array: CpuArray, known: Known) -> None:
+        self._array = array
+        self._known = known
+
+    def cores(self) -> list[tuple[int, ...]]:
+        """The threads of each core."""
+        return core_rows(self._array)
+
+    def groups(self, name: str) -> Sequence[Sequence[int]]:
+        """The groups of a grouping; those of an axis of the array where nothing else is told.
+
+        Raises:
+            PlacementError: the machine has no such grouping.
+        """
+        known = (self._known() if callable(self._known) else self._known) or {}
+        if name in known:
+            return known[name]
+        if name in self._array.axes:
+            return axis_groups(self._array, name)
+        why = "this machine's cores are of one kind, or of kinds that nobody tells: there is no grouping"
         raise PlacementError(
-            "take needs an axis and a whole number", got=" ".join(words), allowed="take AXIS COUNT", next_step=_NEXT
-        ) from error
-    if len(words) != 2:
-        raise PlacementError(
-            "take needs an axis and a whole number, nothing more",
-            got=" ".join(words),
-            allowed="take AXIS COUNT",
+            why if name == CLASS else "this machine has no such grouping",
+            got=name,
+            allowed=", ".join(dict.fromkeys([*self._array.axes, *known])) or "none",
             next_step=_NEXT,
         )
-    return take(array, axis, count)
 
 
-VERBS = {"take": _take, "transpose": transpose}
+def axis_groups(array: CpuArray, axis: str) -> list[tuple[int, ...]]:
+    """The groups of CPU ids that one position of an axis stands for, holes dropped; each `smt` position is a thread."""
+    step = 1
+    for extent in array.shape[array.axes.index(axis) + 1 :]:
+        step *= extent
+    rows = (array.cpus[i : i + step] for i in range(0, len(array.cpus), step))
+    return [ids for row in rows if (ids := tuple(cpu for cpu in row if cpu != ABSENT))]
+
+
+def core_rows(array: CpuArray) -> list[tuple[int, ...]]:
+    """The threads of each core of an array whose last axis is `smt`; each thread for itself on any other."""
+    if array.axes and array.axes[-1] == "smt" and len(array.axes) > 1:
+        return axis_groups(array, array.axes[-2])
+    return [(cpu,) for cpu in ravel(array)]
 
 
 def steps(expression: str) -> list[list[str]]:
@@ -66,7 +154,7 @@ def steps(expression: str) -> list[list[str]]:
 
 
 def evaluate(
-    expression: str, array: CpuArray, mask: Iterable[int], threads: int | None = None
+    expression: str, array: CpuArray, mask: Iterable[int], threads: int | None = None, groupings: Known = None
 ) -> tuple[int, ...] | None:
     """The CPU list of an expression under a live mask: worker i runs on element i.
 
@@ -75,6 +163,8 @@ def evaluate(
         array: the whole machine.
         mask: the CPU ids in reach now; nothing outside it is ever returned.
         threads: how many to return; all when None.
+        groupings: name -> groups of CPU ids, or a function that gives them and is called only when one is named. The
+            array's own axes need not be among them.
 
     Returns:
         CPU ids, or None when the expression is `none` (not pinned).
@@ -84,9 +174,9 @@ def evaluate(
     """
     if isinstance(expression, str) and expression.strip() == UNPINNED:
         return None
-    value = live(array, mask)
+    value, here = live(array, mask), _Here(array, groupings)
     for verb, *words in steps(expression):
-        value = VERBS[verb](value, words)
+        value = VERBS[verb](value, words, here)
     cpus = ravel(value)
     if threads is None:
         return cpus
@@ -98,43 +188,6 @@ def evaluate(
             next_step="ask for fewer threads or widen the mask",
         )
     return cpus[:threads]
-
-
-def candidates(array: CpuArray) -> tuple[str, ...]:
-    """Expressions worth measuring on this (live) array, simplest first: each is another order of its threads.
-
-    Cores first and then SMT siblings, filling one group after another (compact); the same dealing threads out round
-    robin over each outer axis with several positions (spread); siblings side by side where there are any. Only `none`
-    where nothing is known of what is near what.
-    """
-    if is_flat(array):
-        return (UNPINNED,)
-    if len(array.axes) < 2:
-        return ("",)
-    outer = array.axes[:-1]
-    found = [f"transpose smt {' '.join(outer)}" if array.shape[-1] > 1 else ""]
-    for axis, extent in zip(outer[:-1], array.shape, strict=False):
-        if extent > 1:
-            found.append(f"transpose smt {' '.join([*(a for a in reversed(outer) if a != axis), axis])}")
-    if array.shape[-1] > 1:
-        found.append("")
-    return tuple(found)
-
-
-def describe(expression: str, array: CpuArray) -> str:
-    """A few words for people: compact, spread over AXIS, siblings together, not pinned, or the expression itself."""
-    if expression.strip() == UNPINNED:
-        return "not pinned"
-    if not expression.strip():
-        return "compact" if not array.shape or array.shape[-1] == 1 else "SMT siblings together"
-    words = steps(expression)
-    if len(words) == 1 and words[0][0] == "transpose":
-        order = words[0][1:]
-        if order[0] == "smt" and tuple(order[1:]) == array.axes[:-1]:
-            return "compact, one thread a core first"
-        if order[0] == "smt":
-            return f"spread over {order[-1]}"
-    return expression
 
 
 def default_team(array: CpuArray, mask: Iterable[int], budget: int) -> tuple[int, str]:

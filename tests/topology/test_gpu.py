@@ -9,7 +9,8 @@ from trees import Shape, affinity, machine, node
 from advisor.records import NumaNode
 from advisor.topology import cuda_child, details, gpu, gpu_child
 from advisor.topology.array import live
-from advisor.topology.placement import candidates, evaluate
+from advisor.topology.candidates import candidates
+from advisor.topology.placement import evaluate
 from advisor.topology.probe import topology
 
 GRACE = (

@@ -4,7 +4,8 @@ from hypothesis import strategies as st
 
 from advisor.errors import PlacementError
 from advisor.topology.array import CpuArray, build, flat, live, ravel
-from advisor.topology.placement import candidates, default_team, describe, evaluate
+from advisor.topology.candidates import candidates, describe
+from advisor.topology.placement import default_team, evaluate
 
 
 @st.composite

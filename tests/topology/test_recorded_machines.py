@@ -6,8 +6,9 @@ import json
 
 from advisor import identity
 from advisor.topology.array import ABSENT, live, size
+from advisor.topology.candidates import candidates
 from advisor.topology.draw import WIDTH, picture
-from advisor.topology.placement import candidates, default_team, evaluate
+from advisor.topology.placement import default_team, evaluate
 from advisor.topology.probe import machine_json, probe
 
 PLAIN = (

@@ -4,7 +4,8 @@ from trees import Shape, affinity, cache, cpu, machine, mask, node, put, spell
 from advisor import identity
 from advisor.topology import sysfs
 from advisor.topology.array import is_flat
-from advisor.topology.placement import candidates, evaluate
+from advisor.topology.candidates import candidates
+from advisor.topology.placement import evaluate
 
 
 def read(root, believed=()):
