@@ -1,0 +1,252 @@
+"""Measuring with a fake executor and a fake clock: what is asked, in which order, what a budget or Ctrl-C leaves."""
+
+from __future__ import annotations
+
+import contextlib
+
+import pytest
+from fake import FakeClock, FakeExecutor, fake_machine
+
+from advisor.errors import BadInput, UnknownName
+from advisor.records import Measurement
+from advisor.search.request import Silent
+from advisor.topology.placement import UNPINNED
+from advisor.validate.floors import floor_problems
+from advisor.validate.measure import measure
+from advisor.validate.plan import LEAST_ROUNDS, MOST_ROUNDS, Cell, cell_s, fitting
+from advisor.validate.records import Node
+from advisor.validate.report import document, report
+from advisor.validate.request import Request, kernel_names, problems, teams, thread_list
+from advisor.validate.show import shown
+from advisor.validate.windows import spread_order, window_teams
+
+MACHINE = fake_machine(cores=4)
+
+
+class FakePool(FakeExecutor):
+    """An executor with what the validation uses besides."""
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+    def prepare(self, problem, choices):
+        """Nothing to compile."""
+
+    def check(self, problem, choice, limit_s, draw="normal"):
+        """Right, and not timed."""
+        return Measurement(problem, choice, self.statuses(problem, choice), reason="as told")
+
+    @contextlib.contextmanager
+    def disturbed(self, cpu):
+        """Calls with all CPUs take a thousand times as long."""
+        quiet, self.times = self.times, lambda p, c: quiet(p, c) * (1000 if c.team.threads == 4 else 1)
+        yield
+        self.times = quiet
+
+
+class Lab:
+    """A clock, and the pools that a validation opened."""
+
+    def __init__(self, times=None, statuses=None, interrupt_at=None):
+        self.clock = FakeClock()
+        self.pools = {}
+        self.times = times or (lambda p, c: p.n**2 / c.team.threads)
+        self.statuses = statuses or (lambda p, c: "ok")
+        self.interrupt_at = interrupt_at
+
+    def open(self, machine, spec, variants):
+        """A pool; the one of forward may be interrupted."""
+        at = self.interrupt_at if spec.name == "forward" else None
+        pool = FakePool(self.times, statuses=self.statuses, clock=self.clock, interrupt_at=at)
+        self.pools[spec.name] = pool
+        return pool
+
+    def run(self, **asked):
+        """Measured."""
+        return measure(Request(**asked), MACHINE, Silent(), self.open, self.clock)
+
+
+def test_with_time_enough_nothing_is_missing():
+    lab = Lab()
+    found = lab.run(sizes=(64, 128), budget_s=10_000)
+    assert (found.missing, found.interrupted) == ((), False)
+    kernels = {s.problem.kernel for s in found.series}
+    assert kernels == {"forward", "backward", "fused", "decode"}
+    assert {s.threads for s in found.series if s.problem.kernel == "forward"} >= {1, 2, 4}
+    assert all(len(s.samples_ns) == MOST_ROUNDS for s in found.series)
+    assert {(f.threads, f.in_cache) for f in found.floors} == {(t, c) for t in (1, 4) for c in (True, False)}
+    assert {w.beside for w in found.windows} == {True, False}
+    assert {c.kernel for c in found.stack} == {"backward", "fused"}
+    assert all(pool.closed for pool in lab.pools.values())
+
+
+def test_dtypes_and_shape_are_the_papers():
+    found = Lab().run(sizes=(64,), budget_s=10_000)
+    shapes = {(s.problem.kernel, s.problem.dtype, s.item_bytes) for s in found.series}
+    assert shapes == {("decode", "float32", 4), *((k, "float64", 8) for k in ("forward", "backward", "fused"))}
+    assert {dict(s.problem.shape)["batch"] for s in found.series} == {2}
+
+
+def test_rounds_are_interleaved_and_shuffled():
+    lab = Lab()
+    found = lab.run(kernels=("forward",), sizes=(64,), budget_s=10_000)
+    asked = [choice for _, choice, _ in lab.pools["forward"].asked]
+    cells = len(found.series)
+    rounds = [asked[i : i + cells] for i in range(0, len(asked), cells)]
+    assert len(rounds) == MOST_ROUNDS
+    assert all(set(one) == set(rounds[0]) for one in rounds), "each cell once a round"
+    assert len({tuple(one) for one in rounds}) > 1, "not always in the same order"
+
+
+def test_twice_the_cpus_are_tried_for_decode_alone_and_not_pinned():
+    lab = Lab()
+    lab.run(sizes=(64,), budget_s=10_000)
+    crowded = {
+        kernel
+        for kernel, pool in lab.pools.items()
+        for _, choice, _ in pool.asked
+        if choice.team.threads == 8 and choice.team.placement == UNPINNED
+    }
+    assert crowded == {"decode"}
+
+
+def test_a_budget_is_kept_and_what_it_leaves_out_is_named():
+    lab = Lab(times=lambda p, c: 1e9 if p.n == 2048 else 1e6)
+    begun = lab.clock()
+    found = lab.run(kernels=("forward",), sizes=(64, 2048), budget_s=10)
+    assert lab.clock() - begun < 12
+    assert {s.problem.n for s in found.series} == {64}
+    assert any("forward n=2048: no time" in words for words in found.missing)
+
+
+def test_an_interrupt_keeps_whole_rounds():
+    quiet = Lab()
+    cells = len(quiet.run(kernels=("forward",), sizes=(64,), budget_s=10_000).series)
+    found = Lab(interrupt_at=3 * cells + 1).run(kernels=("forward",), sizes=(64,), budget_s=10_000)
+    assert found.interrupted
+    assert {len(s.samples_ns) for s in found.series} == {3}
+    assert "interrupted" in found.missing[-1]
+
+
+def test_a_variant_that_fails_is_named_and_the_others_go_on():
+    lab = Lab(statuses=lambda p, c: "wrong" if c.build.variant == "naive" and p.n == 128 else "ok")
+    asked = Request(kernels=("forward",), sizes=(64, 128), budget_s=10_000)
+    measured = measure(asked, MACHINE, Silent(), lab.open, lab.clock)
+    failed = [s for s in measured.series if s.status != "ok"]
+    assert {(s.variant, s.problem.n, s.status, s.reason) for s in failed} == {("naive", 128, "wrong", "as told")}
+    found = report(asked, measured)
+    assert found.failed == tuple(failed)
+    assert {g.variant for g in found.growth} == {"rows", "tiled"}
+
+
+def test_other_kernels_than_decode_need_no_neighbour():
+    found = Lab().run(kernels=("forward",), sizes=(64,), budget_s=10_000)
+    assert (found.windows, found.stack) == ((), ())
+
+
+def test_the_report_of_a_made_up_machine_reproduces_the_plateau():
+    asked = Request(sizes=(64, 128), budget_s=10_000)
+    lab = Lab()
+    measured = measure(asked, MACHINE, Silent(), lab.open, lab.clock)
+    found = report(asked, measured)
+    (stall,) = [f for f in found.findings if f.finding.startswith("decode: all threads")]
+    assert stall.verdict == "reproduced"
+    assert [g.exponent.value for g in found.growth] == pytest.approx([2.0] * len(found.growth))
+    body = document(found, measured)
+    assert body["schema"] == "advisor.validation/1.0"
+    assert len(body["series"]) == len(measured.series)
+
+
+def test_tables_for_people():
+    asked = Request(sizes=(64, 4096), budget_s=10_000)
+    lab = Lab(statuses=lambda p, c: "crashed" if c.build.variant == "rows" else "ok")
+    text = shown(report(asked, measure(asked, MACHINE, Silent(), lab.open, lab.clock)))
+    assert text.count("75.497 MB") == 2
+    for title in ("Growth", "Threads", "Fused", "Predicted bytes", "Decode quiet", "Findings of the paper"):
+        assert f"\n\n{title}" in text, title
+    assert "by elements moved" in text
+    assert "0.72" in text, "the paper's figure"
+    assert "failed: forward rows n=64 1T: as told" in text
+
+
+def test_a_report_of_nothing_still_has_the_findings():
+    asked = Request(kernels=("forward",), sizes=(64,), budget_s=1e-9)
+    lab = Lab()
+    text = shown(report(asked, measure(asked, MACHINE, Silent(), lab.open, lab.clock)))
+    assert "Findings of the paper" in text
+    assert "Growth" not in text
+
+
+# --- plan and request ---
+
+
+def test_cheap_cells_come_first_and_few_of_them_are_none():
+    cells = [Cell(None, index) for index in range(4)]
+    costs = dict(zip(cells, (4.0, 1.0, 2.0, 3.0), strict=True))
+    assert fitting(costs, 100.0) == tuple(cells)
+    assert fitting(costs, 6.0) == tuple(cells[1:])
+    assert fitting(costs, 3.0) == (cells[1], cells[2])
+    assert fitting(costs, 2.9) == (), "one alone compares with nothing"
+
+
+def test_a_cell_costs_its_calls_and_its_turns():
+    assert cell_s(0.0, 0.1, LEAST_ROUNDS) == pytest.approx(0.7)
+    assert cell_s(1e9, 0.0, 1) == pytest.approx(6.0)
+
+
+def test_windows_are_at_the_ends_first():
+    assert spread_order((1, 2, 4, 8, 16)) == (1, 16, 4, 2, 8)
+    assert spread_order((1,)) == (1,)
+    assert spread_order(()) == ()
+
+
+def test_window_teams_are_half_all_but_one_and_all():
+    found = window_teams(MACHINE)
+    assert [team.threads for team in found] == [2, 3, 4, 4]
+    assert [team.placement == UNPINNED for team in found] == [False, False, False, True]
+    assert len(window_teams(fake_machine(cores=1))) == 1
+
+
+def test_the_floor_is_read_from_the_cache_and_from_memory():
+    from advisor.kernels import registry
+    from advisor.validate.floors import FOLDER
+
+    spec = registry.spec("read", [FOLDER])
+    small, large = floor_problems(spec, Node("a", 4, 1, 8 << 20, None))
+    assert 4 * spec.elements(small).read == 2 << 20
+    assert 4 * spec.elements(large).read == 32 << 20
+
+
+def test_kernels_are_named_in_the_papers_order():
+    assert kernel_names("decode, forward") == ("forward", "decode")
+    assert kernel_names("all") == ("forward", "backward", "fused", "decode")
+    for text in ("", "scale", "forward,scale"):
+        with pytest.raises(UnknownName, match="forward, backward"):
+            kernel_names(text)
+
+
+def test_thread_counts():
+    assert thread_list("4, 1,1") == (1, 4)
+    for text in ("", "0", "a", "1,-1", "1.5", "9" * 30):
+        with pytest.raises(BadInput, match="whole numbers"):
+            thread_list(text)
+    assert teams(MACHINE, (1, 8)) == (1, 8)
+    with pytest.raises(BadInput, match="1 to 8"):
+        teams(MACHINE, (9,))
+
+
+@pytest.mark.parametrize(
+    ("asked", "words"),
+    [
+        (Request(sizes=(1 << 40,)), "memory"),
+        (Request(dtype="int8"), "dtype"),
+        (Request(shape=(("batch", 0),)), "batch"),
+        (Request(shape=(("heads", 3), ("kv_heads", 2))), "multiple"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(asked, words):
+    with pytest.raises(BadInput, match=words):
+        problems(asked, "forward")

@@ -1,0 +1,50 @@
+"""The command as it is called: a small real run and its document; wrong values in one line."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from commanding import Site
+
+SMALL = ("validate", "--kernel", "forward,decode", "--n", "64,128", "--budget", "15s")
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    return Site(str(tmp_path_factory.mktemp("home")), str(tmp_path_factory.mktemp("cache")))
+
+
+@pytest.mark.slow
+def test_a_small_run_has_figures_verdicts_and_says_what_is_missing(site):
+    done = site.advisor(*SMALL, "--json")
+    assert done.status in (0, 3), done.err
+    found = json.loads(done.out)
+    assert found["schema"] == "advisor.validation/1.0"
+    assert done.status == (3 if found["missing"] or found["failed"] else 0)
+    assert [words for words in found["missing"] if f"partly done: {words}" not in done.err] == []
+    forward = [s for s in found["series"] if s["problem"]["kernel"] == "forward" and s["problem"]["n"] == 64]
+    assert {s["variant"] for s in forward} >= {"naive", "tiled"}
+    assert all(min(s["samples_ns"]) > 0 for s in forward if s["status"] == "ok")
+    assert found["formulas"][0]["ours"] == 75_497_472
+    assert len(found["findings"]) >= 14
+    assert {f["verdict"] for f in found["findings"]} <= {"reproduced", "not reproduced", "not testable here"}
+    (gpu,) = [f for f in found["findings"] if f["finding"].startswith("atomics")]
+    assert gpu["verdict"] == "not testable here"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--kernel", "mlp"), "forward, backward, fused, decode, all"),
+        (("--threads", "99999"), "twice the CPUs"),
+        (("--dtype", "float16"), "forward is not defined for this dtype"),
+        (("--n", "1000000000"), "memory"),
+    ],
+    ids=lambda words: " ".join(words) if isinstance(words, tuple) else "",
+)
+def test_a_wrong_value_is_refused_in_one_line(site, words, said):
+    done = site.advisor("validate", *words)
+    assert (done.status, done.out) == (1, "")
+    (line,) = [line for line in done.err.splitlines() if line.startswith("advisor: ")]
+    assert said in line
