@@ -21,9 +21,9 @@ from advisor.topology.files import names, text
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import NamedTuple
 
-    from advisor.records import Machine
     from advisor.topology.array import CpuArray
     from advisor.topology.limits import Limits
     from advisor.topology.sysfs import Layout
@@ -39,20 +39,26 @@ if TYPE_CHECKING:
         cpu_quota: float | None
         memory_limit_bytes: int | None
         warnings: tuple[str, ...]
+        groupings: Callable[[], dict[str, tuple[tuple[int, ...], ...]]] | None = None
 else:
     Here = namedtuple(
         "Here",
-        "hardware_id limits_id array allowed budget kernel isa cpu_quota memory_limit_bytes warnings",
+        "hardware_id limits_id array allowed budget kernel isa cpu_quota memory_limit_bytes warnings groupings",
+        defaults=(None,),
     )
     Here.__doc__ = """The machine at hand, as far as a lookup needs it.
 
     array: the whole machine; allowed: online CPU ids in reach, never empty; budget: CPUs that mask and quota pay for,
-    at least 1; kernel: release as MAJOR.MINOR; isa: instruction sets; cpu_quota, memory_limit_bytes: None without one.
+    at least 1; kernel: release as MAJOR.MINOR; isa: instruction sets; cpu_quota, memory_limit_bytes: None without one;
+    groupings: reads the groupings that placements may name, core classes among them: few placements name one.
     """
 
 NVIDIA = "0x10de"
 DISPLAY_CLASS = "0x03"
 """PCI base class of display and 3D controllers. Source: PCI Code and ID Assignment Specification."""
+
+RECORDED_POLICY = "witness/memory_policy"
+"""Where a recorded tree keeps what `memory_policy_allowed` gave on its machine: True, False or None."""
 
 MEMORY_SYSCALLS = {"x86_64": (239, 238), "aarch64": (236, 237), "ppc64le": (260, 261), "s390x": (269, 270)}
 """get_mempolicy and set_mempolicy. Source: Linux arch/*/kernel/syscalls tables."""
@@ -77,7 +83,34 @@ def here(root: str = "/") -> Here:
         limits.cpu_quota,
         limits.memory_limit_bytes,
         limits.warnings + layout.warnings,
+        LazyGroupings(layout, root),
     )
+
+
+class LazyGroupings:
+    """`groupings`, read when it is called. Equal when it is of equal layouts."""
+
+    def __init__(self, layout: Layout, root: str) -> None:
+        self.of = layout, root
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, LazyGroupings) and self.of == other.of
+
+    def __hash__(self) -> int:
+        return hash(self.of)
+
+    def __call__(self) -> dict[str, tuple[tuple[int, ...], ...]]:
+        """Read them."""
+        return groupings(*self.of)
+
+
+def groupings(layout: Layout, root: str = "/") -> dict[str, tuple[tuple[int, ...], ...]]:
+    """Name -> groups of online CPUs; `class` (kinds of cores, strongest first) where they are of several kinds."""
+    from advisor.topology.details import core_classes
+
+    kinds = core_classes(root, layout)
+    found = dict(layout.groupings)
+    return {**found, "class": tuple(kind.cpus for kind in kinds)} if len(kinds) > 1 else found
 
 
 def survey(root: str = "/") -> tuple[Limits, Layout]:
@@ -126,8 +159,10 @@ def limits_id(limits: Limits, layout: Layout, array: CpuArray, root: str = "/") 
     quota = None if limits.cpu_quota is None else max(1, int(limits.cpu_quota))
     facts: list[tuple[str, object]] = [("axes", part.axes), ("shape", part.shape), ("threads", pattern(part))]
     facts.append(("quota", quota))
-    if root == "/" and layout.memory_nodes > 1:
-        facts.append(("memory policy", memory_policy_allowed()))
+    told = None if root == "/" else text(os.path.join(root, RECORDED_POLICY))
+    if layout.memory_nodes > 1 and (root == "/" or told is not None):
+        allowed = memory_policy_allowed() if root == "/" else {"True": True, "False": False}.get(told or "")
+        facts.append(("memory policy", allowed))
     return _digest(*facts)
 
 
@@ -174,67 +209,3 @@ def memory_policy_allowed() -> bool | None:
         return False
     mask = bits if any(bits) else None
     return bool(syscall(calls[1], mode, mask, size if mask is not None else ctypes.c_ulong(0)) == 0)
-
-
-# --- what a difference means ---
-
-_HARDWARE = (
-    ("model_name", "the CPU model"),
-    ("isa", "the instruction sets"),
-    ("caches", "the cache sizes"),
-    ("gpus", "the GPUs"),
-)
-
-_SUMMARIES = ("compilers", "openmp")
-"""Environment fields that only list what other fields say."""
-
-
-def explain(old: Machine, new: Machine) -> list[str]:
-    """Sentences naming what differs between two descriptions and what follows for tables; none when nothing does.
-
-    Args:
-        old: the machine that a table was made on.
-        new: the machine at hand.
-    """
-    if old.hardware_id != new.hardware_id:
-        found = [f"{label}: was {_short(old, name)}, is {_short(new, name)}" for name, label in _changed(old, new)]
-        if (old.array.axes, old.array.shape) != (new.array.axes, new.array.shape):
-            found.append(f"the array of online CPUs: was {_form(old.array)}, is {_form(new.array)}")
-        return [f"{what}; tables of the old machine do not hold here" for what in found or ["the hardware id differs"]]
-    found = _limit_changes(old, new) if old.limits_id != new.limits_id else []
-    sentences = [f"{what}; tables tuned under the old limits are not used" for what in found]
-    was, now = dict(old.environment), dict(new.environment)
-    for field in sorted(was.keys() | now.keys()):
-        if was.get(field) != now.get(field) and field not in _SUMMARIES:
-            sentences.append(
-                f"environment field {field}: was {was.get(field)!r}, is {now.get(field)!r}; "
-                "rows that depend on it are stale"
-            )
-    return sentences
-
-
-def _changed(old: Machine, new: Machine) -> list[tuple[str, str]]:
-    return [(name, label) for name, label in _HARDWARE if getattr(old, name) != getattr(new, name)]
-
-
-def _short(machine: Machine, name: str) -> str:
-    value = getattr(machine, name)
-    if name == "gpus":
-        return ", ".join(gpu.name or "unnamed" for gpu in value) or "none"
-    if name == "caches":
-        return " ".join(f"{level} {size}" for level, size in value._asdict().items())
-    return " ".join(value) if isinstance(value, tuple) else repr(value)
-
-
-def _form(array: CpuArray) -> str:
-    return " x ".join(f"{extent} {axis}" for axis, extent in zip(array.axes, array.shape, strict=True))
-
-
-def _limit_changes(old: Machine, new: Machine) -> list[str]:
-    was, now = live(old.array, old.allowed_cpus), live(new.array, new.allowed_cpus)
-    found = []
-    if was.shape != now.shape:
-        found.append(f"the part in reach: was {_form(was)}, is {_form(now)}")
-    if old.cpu_quota != new.cpu_quota:
-        found.append(f"the CPU quota: was {old.cpu_quota}, is {new.cpu_quota}")
-    return found or ["whether a memory policy may be set"]

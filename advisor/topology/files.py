@@ -12,6 +12,9 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+seen: dict[str, str | None] | None = None
+"""Where every read is noted, path -> text and listed folder -> None, while `record` watches; else None."""
+
 _CHUNK = 65536
 _MOST_CPUS = 1 << 20  # a range wider than any machine is a torn file, not a CPU list
 
@@ -35,7 +38,10 @@ def raw(path: str, limit: int = 0) -> str | None:
         return None
     finally:
         os.close(handle)
-    return b"".join(parts).decode("utf-8", "replace").replace("\0", "")
+    found = b"".join(parts).decode("utf-8", "replace").replace("\0", "")
+    if seen is not None:
+        seen[path] = max(found, seen.get(path) or "", key=len)
+    return found
 
 
 def text(path: str) -> str | None:
@@ -64,7 +70,10 @@ def names(folder: str) -> list[str]:
 def numbered(folder: str, prefix: str) -> list[int]:
     """N of every `prefixN` in a folder, ascending: `numbered(".../cpu", "cpu")`."""
     tails = (name[len(prefix) :] for name in names(folder) if name.startswith(prefix))
-    return sorted(int(tail) for tail in tails if tail.isascii() and tail.isdigit())
+    found = sorted(int(tail) for tail in tails if tail.isascii() and tail.isdigit())
+    if seen is not None:
+        seen.update((f"{folder}/{prefix}{tail}", None) for tail in found)
+    return found
 
 
 def parse_list(found: str) -> tuple[int, ...] | None:

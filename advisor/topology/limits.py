@@ -67,11 +67,11 @@ def read(root: str = "/") -> Limits:
     """
     status = _status(root)
     mask, notes = _launched(affinity(), LAUNCH) if root == "/" else (_ids(status, "Cpus_allowed"), ())
-    mounts, paths = _mounts(root), _paths(root)
-    cpus, warnings = _meet(mask, _cpuset(root, mounts, paths, "cpus"))
-    mems, _ = _meet(_ids(status, "Mems_allowed"), _cpuset(root, mounts, paths, "mems"))
-    quota = _least(_quotas(root, mounts, paths))
-    memory = _least(_memory_limits(root, mounts, paths))
+    tops, groups = mounts(root), paths(root)
+    cpus, warnings = _meet(mask, _cpuset(root, tops, groups, "cpus"))
+    mems, _ = _meet(_ids(status, "Mems_allowed"), _cpuset(root, tops, groups, "mems"))
+    quota = _least(_quotas(root, tops, groups))
+    memory = _least(_memory_limits(root, tops, groups))
     return Limits(cpus, mems, quota, None if memory is None else int(memory), notes + warnings)
 
 
@@ -83,11 +83,11 @@ def watch() -> Callable[[], tuple[Ids, float | None]]:
     Returns:
         A function that gives (affinity mask met with the effective cpuset, CPU quota or None) as they are now.
     """
-    mounts, paths = _mounts("/"), _paths("/")
+    tops, groups = mounts("/"), paths("/")
     quotas = [
-        (kind, folder) for kind, folder in _folders("/", mounts, paths, "cpu") if os.path.isfile(_file(kind, folder))
+        (kind, folder) for kind, folder in _folders("/", tops, groups, "cpu") if os.path.isfile(_file(kind, folder))
     ]
-    sets = _cpuset_file(mounts, paths)
+    sets = _cpuset_file(tops, groups)
 
     def look() -> tuple[Ids, float | None]:
         mask = affinity() or ()
@@ -147,7 +147,7 @@ def _meet(mask: Ids | None, group: Ids | None) -> tuple[Ids | None, tuple[str, .
 # --- where its control groups are ---
 
 
-def _mounts(root: str) -> tuple[Mount, ...]:
+def mounts(root: str) -> tuple[Mount, ...]:
     """Mounted hierarchies, from mountinfo, or from mounts where that is missing."""
     found = []
     for line in (raw(os.path.join(root, "proc/self/mountinfo")) or "").splitlines():
@@ -166,20 +166,20 @@ def _unescape(path: str) -> str:
     return path.replace("\\040", " ").replace("\\011", "\t").replace("\\134", "\\")
 
 
-def _paths(root: str) -> dict[str, str]:
+def paths(root: str) -> dict[str, str]:
     """Controller -> the process' group in its hierarchy; the empty controller is version 2."""
-    paths: dict[str, str] = {}
+    found: dict[str, str] = {}
     for line in (raw(os.path.join(root, "proc/self/cgroup")) or "").splitlines():
         _, _, rest = line.partition(":")
         controllers, _, path = rest.partition(":")
         for controller in controllers.split(","):
-            paths[controller] = path
+            found[controller] = path
     cpuset = text(os.path.join(root, "proc/self/cpuset"))
     if cpuset:
-        paths.setdefault("cpuset", cpuset)
-        if "" not in paths and len(paths) == 1:  # no cgroup file at all: the cpuset path is all that is known
-            paths[""] = cpuset
-    return paths
+        found.setdefault("cpuset", cpuset)
+        if "" not in found and len(found) == 1:  # no cgroup file at all: the cpuset path is all that is known
+            found[""] = cpuset
+    return found
 
 
 def _folders(root: str, mounts: Sequence[Mount], paths: dict[str, str], controller: str) -> Iterator[tuple[str, str]]:
