@@ -170,7 +170,7 @@ sys.exit(code or not all(np.isfinite(array).all() for array in arrays))
 
 
 def run_on_small_stacks(case: Case) -> int:
-    """Exit status of a call in a process with a stack of 8 MiB and 1 MiB for each further thread; negative: a signal."""
+    """Exit status of a call on a stack of 8 MiB and 1 MiB for each further thread; negative: a signal."""
     kernel = spec(case.kernel)
     shapes = [kernel.shapes(case.problem)[name] for name in kernel.buffers]
     dims = entry_dims(kernel, case.variant, case.problem, case.knobs)

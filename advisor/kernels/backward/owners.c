@@ -7,7 +7,7 @@
   "defaults": {"ADV_V": 32, "ADV_M": 6, "ADV_N": 2, "block": 8},
   "valid": ["head_dim <= 256", "ADV_V == 32 and ADV_M * ADV_N == 12 or ADV_V == 64 and ADV_M * ADV_N == 24"],
   "reads": "batch * n * (head_dim * (5 * heads + 4 * kv_heads) + 5 * heads)", "writes": "batch * n * (head_dim * (heads + 2 * kv_heads) + 2 * heads)", "atomics": "0",
-  "mapping": "strips of ADV_N vectors of key rows, then of query rows, of all heads, handed out one by one, the longest first", "rank": 20
+  "mapping": "strips of ADV_N vectors of key rows, then of query rows, of all heads, handed out one by one, head by head, the longest first", "rank": 20
 } */
 #include <omp.h>
 
@@ -18,12 +18,12 @@ static void one_strip(const Call *c, int64_t task, void *scratch) {
     Owner o = owner_in(scratch, c->block);
     int64_t strips = strips_of(c->n), of_keys = c->units * strips;
     if (task >= of_keys) {
-        int64_t h = (task - of_keys) % c->heads, first = (strips - 1 - (task - of_keys) / c->heads) * WIDE;
+        int64_t h = (task - of_keys) / strips, first = (strips - 1 - (task - of_keys) % strips) * WIDE;
         Head head = head_of(c, h);
         own_queries(&head, first, &o, c->gq + h * c->size);
         return;
     }
-    int64_t g = task % c->units, first = task / c->units * WIDE;
+    int64_t g = task / strips, first = task % strips * WIDE;
     Head head = head_of(c, g * c->sharing);
     pack_keys(&head, first, &o);
     for (int64_t h = g * c->sharing; h < (g + 1) * c->sharing; h++) {

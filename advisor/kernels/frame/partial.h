@@ -10,7 +10,7 @@
 
 #include "call.h"
 
-#define STRIPS_A_THREAD 16 /* strips a wave has for each thread: the last ones then cost a few percent of the wave */
+#define STRIPS_A_THREAD 32 /* strips a wave has for each thread: waiting for the last one costs 2 % of the wave */
 #define MERGED_AT_ONCE 1024 /* numbers that a thread adds up before it takes the next */
 
 /* Heads of k and v in one wave. */
@@ -55,7 +55,8 @@ static void merge(const Sums *sums, int threads) {
 /* What a variant does with the strip of query rows first .. first + WIDE - 1 of query head h; gk, gv: its thread's sums. */
 typedef void (*AddStrip)(const Call *c, int64_t h, int64_t first, void *scratch, real *gk, real *gv);
 
-/* The heads of k and v from `unit` to `unit + units - 1`, with all their query heads, the longest strips first. */
+/* The heads of k and v from `unit` to `unit + units - 1`, with all their query heads. Head by head,
+   for the caches; the longest strips first, so that the last ones of all are short. */
 INLINE void add_wave(const Call *c, int64_t unit, int64_t units, real *others, void *scratch, int threads, AddStrip add) {
     int64_t heads = units * c->sharing, strips = strips_of(c->n), size = units * c->size, start = unit * c->size;
     int me = omp_get_thread_num();
@@ -64,7 +65,7 @@ INLINE void add_wave(const Call *c, int64_t unit, int64_t units, real *others, v
     memset(sums_of(&gv, me), 0, size * sizeof(real));
 #pragma omp for schedule(dynamic, 1)
     for (int64_t task = 0; task < heads * strips; task++) {
-        int64_t h = task % heads, first = (strips - 1 - task / heads) * WIDE, at = h / c->sharing * c->size;
+        int64_t h = task / strips, first = (strips - 1 - task % strips) * WIDE, at = h / c->sharing * c->size;
         add(c, unit * c->sharing + h, first, scratch, sums_of(&gk, me) + at, sums_of(&gv, me) + at);
     }
     merge(&gk, threads);

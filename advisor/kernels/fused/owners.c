@@ -7,7 +7,7 @@
   "defaults": {"ADV_V": 32, "ADV_M": 6, "ADV_N": 2, "block": 8},
   "valid": ["head_dim <= 256", "ADV_V == 32 and ADV_M * ADV_N == 12 or ADV_V == 64 and ADV_M * ADV_N == 24"],
   "reads": "batch * n * (head_dim * (4 * heads + 6 * kv_heads) + 2 * heads)", "writes": "batch * n * (2 * head_dim * (heads + kv_heads) + 2 * heads)", "atomics": "0",
-  "mapping": "strips of ADV_N vectors of query rows, then of key rows, of all heads, handed out one by one, the longest first", "rank": 20
+  "mapping": "strips of ADV_N vectors of query rows, then of key rows, of all heads, handed out one by one, head by head, the longest first", "rank": 20
 } */
 #include <omp.h>
 
@@ -50,10 +50,10 @@ int fused_owners(void *const *buffers, const int64_t *dims, void *workspace, int
         void *mine = scratch + omp_get_thread_num() * owner_bytes(c.block);
 #pragma omp for schedule(dynamic, 1)
         for (int64_t task = 0; task < c.heads * strips; task++)
-            query_strip(&c, task % c.heads, (strips - 1 - task / c.heads) * WIDE, mine);
+            query_strip(&c, task / strips, (strips - 1 - task % strips) * WIDE, mine);
 #pragma omp for schedule(dynamic, 1) nowait
         for (int64_t task = 0; task < c.units * strips; task++)
-            key_strip(&c, task % c.units, task / c.units * WIDE, mine);
+            key_strip(&c, task / strips, task % strips * WIDE, mine);
     }
     return 0;
 }

@@ -7,7 +7,7 @@
   "defaults": {"ADV_V": 32, "ADV_M": 6, "ADV_N": 2, "ADV_STRIPS": 3, "block": 8},
   "valid": ["head_dim % 16 == 0", "head_dim <= 256", "ADV_V == 32 and ADV_M * ADV_N == 12 or ADV_V == 64 and ADV_M * ADV_N == 24"],
   "reads": "batch * n * head_dim * (4 * heads + 4 * kv_heads) + batch * heads * (n * n * (2 - causal) + n * causal) // 2", "writes": "2 * batch * n * head_dim * (heads + kv_heads) + batch * heads * (n * n * (2 - causal) + n * causal) // 2", "atomics": "0",
-  "mapping": "strips of ADV_STRIPS * ADV_N vectors of query rows, handed out one by one, the longest first, forward of all heads, then backward of one wave of heads after the other", "rank": 70
+  "mapping": "strips of ADV_STRIPS * ADV_N vectors of query rows, handed out one by one, head by head, the longest first, forward of all heads, then backward of one wave of heads after the other", "rank": 70
 } */
 #include <omp.h>
 
@@ -57,7 +57,7 @@ int fused_pair(void *const *buffers, const int64_t *dims, void *workspace, int t
         void *mine = scratch + omp_get_thread_num() * keeper_bytes(c.block);
 #pragma omp for schedule(dynamic, 1)
         for (int64_t task = 0; task < c.heads * strips; task++)
-            forward_strip(&c, task % c.heads, (strips - 1 - task / c.heads) * WIDE, mine);
+            forward_strip(&c, task / strips, (strips - 1 - task % strips) * WIDE, mine);
         add_in_waves(&c, wave, others, mine, threads, one_strip);
     }
     return 0;
