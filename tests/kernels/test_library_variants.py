@@ -6,6 +6,7 @@ import importlib.metadata
 import importlib.util
 import json
 import os
+import re
 import sys
 
 import calling as library
@@ -236,12 +237,13 @@ FAILURES = {
 }
 
 
-@pytest.mark.parametrize("name", FAILURES)
-def test_what_goes_wrong_is_a_status(stub, here, name):
-    call, status, words = FAILURES[name]
-    got = measured(library.variant(here, library.body(call)))
-    assert got.status == status, got.reason
-    assert words in got.reason
+def test_what_goes_wrong_is_a_status(stub, here):
+    own = {name: library.variant(here, library.body(call), name) for name, (call, _, _) in FAILURES.items()}
+    with WorkerPool(fixtures.here(), fixtures.scale(), list(own.values())) as pool:
+        for name, (_, status, words) in FAILURES.items():
+            got = pool.measure(fixtures.problem(65), library.choice(own[name]), Ask(1, CHECK_S))
+            assert (name, got.status) == (name, status), got.reason
+            assert words in got.reason
 
 
 def test_a_call_that_hangs_is_killed(stub, here):
@@ -331,6 +333,15 @@ def test_torch_runs_on_the_threads_and_cpus_that_were_asked_for():
             assert dict(got.conditions)["openmp"] == ("libgomp",)
             assert dict(got.conditions)["cpus_observed"] == machine.allowed_cpus[:threads]
             assert got.threads_observed == threads
+
+
+@needs_torch
+def test_the_example_of_the_page_runs(tmp_path):
+    page = os.path.join(os.path.dirname(fixtures.DATA), os.pardir, "docs", "add-a-variant.md")
+    with open(page, encoding="utf-8") as file:
+        (tmp_path / "example.py").write_text(re.search(r"```python\n(\"\"\"variant.*?)```", file.read(), re.S)[1])
+    (example,) = [one for one in variants("scale", [fixtures.KERNELS, str(tmp_path)]) if one.name == "example"]
+    assert measured(example).status == "ok"
 
 
 @needs_torch
