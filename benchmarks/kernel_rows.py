@@ -84,7 +84,7 @@ class Key(NamedTuple):
 class Row(NamedTuple):
     """One kernel, shape, dtype and n. `rate` in `unit`: flops of the DNF or bytes of its inputs over the choice's time.
 
-    `sources`: variant -> source hash of all that competed, so that rows of older sources are measured again.
+    `sources`: variant -> source hash of all that competed, and PyTorch's version: rows of others are measured again.
     """
 
     key: Key

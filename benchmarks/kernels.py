@@ -51,7 +51,7 @@ from advisor.kernels.memory import operand_bytes
 from advisor.kernels.pool import WorkerPool
 from advisor.kernels.registry import spec
 from advisor.kernels.variant import Variant, variants
-from advisor.records import DTYPES, Choice, Machine, Problem, pairs
+from advisor.records import DTYPES, Choice, Machine, Pairs, Problem, pairs
 from advisor.search.space import cpu_budget
 from advisor.topology.placement import evaluate
 from advisor.topology.probe import probe
@@ -231,12 +231,13 @@ def context(bench: Bench, measured: Measured) -> Context:
         if choice.team
     }
     mapped = {variant.name: variant.mapping for variant in bench.known}
-    return Context(machine, bench.pool.spec, moved, mapped, cpus, fingerprint(bench.known))
+    return Context(machine, bench.pool.spec, moved, mapped, cpus, fingerprint(bench))
 
 
-def fingerprint(known: tuple[Variant, ...]) -> Any:
-    """Variant -> source hash."""
-    return pairs({variant.name: variant.source_hash for variant in known})
+def fingerprint(bench: Bench) -> Pairs:
+    """Variant -> source hash, and PyTorch's version: a row of others is measured again."""
+    hashes = {variant.name: variant.source_hash for variant in bench.known}
+    return pairs({**hashes, "PyTorch": bench.torch.version if bench.torch else None})
 
 
 # --- run ---
@@ -251,7 +252,7 @@ class Run:
         self.rows = load(arguments.json, machine) if arguments.json else []
         self.left_out: dict[str, str] = {}
 
-    def done(self, key: Key, sources: Any) -> bool:
+    def done(self, key: Key, sources: Pairs) -> bool:
         """Whether an earlier run has the row, with the sources as they are now; one of other sources is let go."""
         old = [row for row in self.rows if row.key == key]
         self.rows = [row for row in self.rows if row.key != key or row.sources == sources]
@@ -307,12 +308,18 @@ def opened(kernel: str, machine: Machine, torch: TorchPeer | None, budget_s: flo
         yield Bench(machine, pool, floor, torch, known, Rates(), Deadline(budget_s))
 
 
-def keys(kernel: str, arguments: argparse.Namespace) -> Iterator[Key]:
-    """The rows asked for, in order of n."""
-    kernel_spec, shape = spec(kernel), dict(SHAPES[arguments.shape])
+def shape_of(arguments: argparse.Namespace) -> dict[str, int]:
+    """The fixed shape that is asked for."""
+    shape = dict(SHAPES[arguments.shape])
     if arguments.heads:
         shape["heads"], shape["kv_heads"] = arguments.heads
-    shape = {name: value for name, value in shape.items() if name in kernel_spec.parameters}
+    return shape
+
+
+def keys(kernel: str, arguments: argparse.Namespace) -> Iterator[Key]:
+    """The rows asked for, in order of n."""
+    kernel_spec = spec(kernel)
+    shape = {name: value for name, value in shape_of(arguments).items() if name in kernel_spec.parameters}
     sizes = arguments.n or SIZES.get((arguments.shape, kernel)) or SIZES[arguments.shape, ""]
     for n, dtype in itertools.product(sorted(sizes), arguments.dtype):
         if dtype in kernel_spec.dtypes:
@@ -324,7 +331,7 @@ def heading(machine: Machine, torch: TorchPeer | None, arguments: argparse.Names
     tools = [find_compiler(one.name).version.splitlines()[0] for one in compilers()]
     busy = psutil.cpu_percent(interval=1.0)  # nothing of ours runs yet: whatever does is somebody else
     rounds = f"{arguments.rounds} interleaved shuffled rounds"
-    print(f"{', '.join(arguments.kernel)}; {arguments.shape} shape {SHAPES[arguments.shape]}; cache warm; {rounds}")
+    print(f"{', '.join(arguments.kernel)}; {arguments.shape} shape {shape_of(arguments)}; cache warm; {rounds}")
     print(f"{machine.model_name}, {len(machine.allowed_cpus)} CPUs in reach, {machine.caches}")
     print(f"{'; '.join(tools)}; PyTorch {torch.version if torch else 'is not installed'}")
     if busy > QUIET_PERCENT:
@@ -387,7 +394,7 @@ def work(arguments: argparse.Namespace, machine: Machine, torch: TorchPeer | Non
         share_s = whole.left_s() / (len(arguments.kernel) - i)
         with opened(kernel, machine, torch, share_s) as bench:
             for key in keys(kernel, arguments):
-                if not run.done(key, fingerprint(bench.known)):
+                if not run.done(key, fingerprint(bench)):
                     run.attempt(bench._replace(quick=arguments.quick), key)
     return run
 
