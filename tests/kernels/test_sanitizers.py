@@ -1,0 +1,89 @@
+"""Every native variant under the address and undefined-behaviour sanitizers, at small shapes and several team sizes."""
+
+from __future__ import annotations
+
+import os
+from concurrent.futures import ThreadPoolExecutor
+
+import kernel_fixtures as fixtures
+import pytest
+from sanitizing import compiled, gcc, sanitized
+
+from advisor.kernels import registry
+from advisor.kernels.variant import is_valid, missing_isa, variants
+
+pytestmark = [pytest.mark.sanitizer, pytest.mark.skipif(gcc() is None, reason="needs gcc with its sanitizers")]
+
+KERNELS = ("decode", "forward", "backward", "fused")
+SIZES = (1, 2, 17, 65)
+HEAD_DIMS = (22, 64)
+"""22 ends within a vector of float and of double; variants that cannot have it take 64."""
+
+NATIVE = [
+    (kernel, variant, dtype)
+    for kernel in KERNELS
+    for variant in variants(kernel)
+    for dtype in variant.dtypes
+    if variant.language == "c"
+]
+
+
+def problems(kernel, variant, dtype):
+    """Grouped heads, causal and not where the kernel has it, all sizes of the first head_dim that the variant takes."""
+    spec = registry.spec(kernel)
+    causal = [{"causal": 0}, {"causal": 1}] if "causal" in spec.parameters else [{}]
+    for head_dim in HEAD_DIMS:
+        shape = {"batch": 2, "heads": 4, "kv_heads": 2, "head_dim": head_dim}
+        found = [spec.problem(n, dtype, **shape, **more) for more in causal for n in SIZES]
+        valid = [problem for problem in found if is_valid(variant, problem, variant.defaults)]
+        if valid:
+            return valid
+    raise AssertionError(f"{variant.name} takes neither head_dim")
+
+
+@pytest.fixture(scope="module")
+def programs(tmp_path_factory):
+    """(kernel, name, dtype) -> the compilation of its program, side by side."""
+    folder = str(tmp_path_factory.mktemp("sanitized"))
+    here = fixtures.here()
+    with ThreadPoolExecutor(max_workers=len(os.sched_getaffinity(0))) as pool:
+        yield {
+            (kernel, variant.name, dtype): pool.submit(
+                compiled, folder, registry.spec(kernel), variant, problems(kernel, variant, dtype)
+            )
+            for kernel, variant, dtype in NATIVE
+            if not missing_isa(variant, here)
+        }
+
+
+@pytest.mark.parametrize(
+    ("kernel", "variant", "dtype"),
+    NATIVE,
+    ids=[f"{kernel}-{variant.name}-{dtype}" for kernel, variant, dtype in NATIVE],
+)
+def test_a_variant_stays_inside_its_buffers_and_the_language(programs, kernel, variant, dtype):
+    missing = missing_isa(variant, fixtures.here())
+    if missing:
+        pytest.skip(f"{variant.name} needs {' '.join(missing)}")
+    found = sanitized(*programs[kernel, variant.name, dtype].result())
+    assert found.status == 0, found.said[-3000:]
+    assert found.said == f"{found.problems} problems\n"
+    assert found.problems >= len(SIZES)
+
+
+@pytest.mark.parametrize(
+    ("variant", "said"),
+    [
+        (fixtures.good("plain"), "4 problems"),
+        (fixtures.bad("overrun"), "heap-buffer-overflow"),
+        (fixtures.bad("workspace_overrun"), "heap-buffer-overflow"),
+        (fixtures.bad("reads_past"), "heap-buffer-overflow"),
+        (fixtures.bad("overflows"), "signed integer overflow"),
+    ],
+    ids=lambda value: getattr(value, "name", None),
+)
+def test_the_sanitizers_see_what_is_wrong(tmp_path, variant, said):
+    spec = fixtures.scale()
+    found = sanitized(*compiled(str(tmp_path), spec, variant, [spec.problem(n, width=3) for n in SIZES]))
+    assert said in found.said
+    assert (found.status == 0) == (variant.name == "plain")
