@@ -1,11 +1,12 @@
-"""A picture of the array that a person reads at a glance, in plain text and at most 80 columns.
+"""A picture of the array that a person reads at a glance: nested boxes as lstopo's users know them, in 80 columns.
 
-One box a group of the outermost axis that has several; in it one row an inner group, in it one cell a core. Groups that
-look alike are drawn once or twice and then counted.
+Groups that look alike are drawn once or twice and then counted. `picture` is plain text; `sheet` is the same text with
+styles, for a terminal.
 
     0+48    core with two hardware threads, CPUs 0 and 48
     (3)     out of reach of this process
     --      hole: offline, or this machine is ragged here
+    5#2     CPU 5, where worker 2 of the placement runs
 """
 
 from __future__ import annotations
@@ -13,118 +14,149 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from advisor.records import Gpu, Machine
-from advisor.topology.array import ABSENT, CpuArray, is_flat, size
-from advisor.topology.files import span
-from advisor.topology.limits import Limits, budget
+from rich.text import Text
 
-WIDTH = 80
+from advisor.records import Machine
+from advisor.topology.array import ABSENT
+from advisor.topology.boxes import Box, Core, Thread, boxes, tail
+from advisor.topology.facts import WIDTH, facts, head, team_line, wrap
+from advisor.topology.files import span
+
 _SHOWN_ALIKE = 2
 _MOST_CELLS = 24
-_LABEL = 10
+_MOST_SIDE_BY_SIDE = 8
+_REMARK = "  ... "
+
+Block = list[Text]
+"""Lines of a drawing, all as wide as the widest."""
 
 
-class _Row(NamedTuple):
-    """The cores of one innermost group. `path`: (axis, index) of the groups it lies in; `cells`: one text a core."""
+class Lines(NamedTuple):
+    """What boxes are drawn with. corner: upper left and right, lower left and right."""
 
-    path: tuple[tuple[str, int], ...]
-    cells: tuple[str, ...]
-    cpus: tuple[int, ...]
-    look: tuple[str, ...]
+    corner: tuple[str, str, str, str]
+    level: str
+    upright: str
 
 
-def picture(machine: Machine) -> str:
+PLAIN = Lines(("+", "+", "+", "+"), "-", "|")
+DRAWN = Lines(
+    (
+        "\N{BOX DRAWINGS LIGHT ARC DOWN AND RIGHT}",
+        "\N{BOX DRAWINGS LIGHT ARC DOWN AND LEFT}",
+        "\N{BOX DRAWINGS LIGHT ARC UP AND RIGHT}",
+        "\N{BOX DRAWINGS LIGHT ARC UP AND LEFT}",
+    ),
+    "\N{BOX DRAWINGS LIGHT HORIZONTAL}",
+    "\N{BOX DRAWINGS LIGHT VERTICAL}",
+)
+
+STYLES = {"reach": "", "out": "dim", "hole": "red", "worker": "bold green", "frame": "cyan", "note": "dim"}
+
+
+def picture(machine: Machine, chosen: Sequence[int] = ()) -> str:
     """The picture of a machine and one line each for its limits, caches, memory, GPUs, compilers and warnings.
 
     Args:
         machine: what the probe found.
+        chosen: CPU ids of a team, worker 0 first.
 
     Returns:
         Plain text without a final newline; no line is longer than WIDTH.
     """
-    return "\n".join([*_head(machine), "", *_boxes(machine), *_legend(machine), "", *_facts(machine)])
+    return sheet(machine, chosen, PLAIN).plain
+
+
+def sheet(machine: Machine, chosen: Sequence[int] = (), lines: Lines = DRAWN) -> Text:
+    """The same with styles, for a Rich console; see `picture`."""
+    drawn = _flow(_alike(boxes(machine, chosen), WIDTH, lines), WIDTH)
+    under = [Text(line, STYLES["note"]) for line in _legend(machine, chosen)]
+    words = [Text(line) for line in ["", *facts(machine), *team_line(chosen)]]
+    above = [Text(line) for line in [*head(machine), ""]]
+    return Text("\n").join(_trimmed(line) for line in [*above, *drawn, *under, *words])
+
+
+def _trimmed(line: Text) -> Text:
+    line.rstrip()
+    return line
 
 
 # --- the array ---
 
 
-def _head(machine: Machine) -> list[str]:
-    name = machine.model_name or f"{machine.vendor or 'unnamed'} CPU"
-    sockets = "sockets unknown" if machine.sockets is None else _many(machine.sockets, "socket")
-    counts = f"{_many(machine.cores, 'core')}, {_many(len(machine.online_cpus), 'CPU')} online"
-    shape = " x ".join(f"{n} {axis}" for axis, n in zip(machine.array.axes, machine.array.shape, strict=True))
-    holes = size(machine.array.shape) - len(machine.online_cpus)
-    return [
-        *_wrap("", f"{name} ({machine.architecture or 'architecture unknown'}): {sockets}, {counts}"),
-        *_wrap("", f"array: {shape}" + (f", {_many(holes, 'hole')}" if holes else "")),
-    ]
-
-
-def _boxes(machine: Machine) -> list[str]:
-    """All groups, those that look like their neighbours counted instead of drawn."""
-    rows = _rows(machine.array, set(machine.allowed_cpus))
-    boxes: dict[tuple[tuple[str, int], ...], list[_Row]] = {}
-    depth = _box_depth(machine.array)
-    for row in rows:
-        boxes.setdefault(row.path[:depth], []).append(row)
-    groups = list(boxes.values())
-    lines: list[str] = []
-    for first, count in _runs([[row.look for row in group] for group in groups]):
+def _alike(found: Sequence[Box], width: int, lines: Lines) -> list[Block]:
+    """Blocks of sibling boxes; of those that look like their neighbours two, then how many more."""
+    blocks: list[Block] = []
+    for first, count in _runs([_look(box) for box in found]):
         shown = count if count <= _SHOWN_ALIKE + 1 else _SHOWN_ALIKE
-        for group in groups[first : first + shown]:
-            lines += _box(group, depth, machine.array)
+        blocks += [_box(box, width, lines) for box in found[first : first + shown]]
         if shown < count:
-            rest = [cpu for group in groups[first + shown : first + count] for row in group for cpu in row.cpus]
-            axis = groups[first][0].path[depth - 1][0]
-            lines += _wrap("  ... ", f"{count - shown} more {axis} groups alike: CPUs {span(rest)}")
-    return lines
+            rest = [cpu for box in found[first + shown : first + count] for cpu in box.cpus]
+            text = f"{count - shown} more {found[first].axis} groups alike" + (f": CPUs {span(rest)}" if rest else "")
+            blocks.append([Text(line) for line in wrap(_REMARK, text, width)])
+    return blocks
 
 
-def _box_depth(array: CpuArray) -> int:
-    """How many leading axes name a box: up to the first one with several groups, core and smt apart."""
-    outer = array.shape[: _outer(array)]
-    return next((i + 1 for i, extent in enumerate(outer) if extent > 1), len(outer))
-
-
-def _outer(array: CpuArray) -> int:
-    return 0 if is_flat(array) else max(0, len(array.axes) - 2)
-
-
-def _rows(array: CpuArray, reach: set[int]) -> list[_Row]:
-    """One row an innermost group that has a thread at all."""
-    outer, smt = _outer(array), 1 if is_flat(array) else array.shape[-1]
-    step = size(array.shape[outer:])
+def _box(box: Box, width: int, lines: Lines) -> Block:
+    """One box, as narrow as its content allows and at most `width` wide."""
+    inner = width - 4
+    title = box.label + (f" ({box.note})" if box.note else "")
+    cores = [child for child in box.children if isinstance(child, Core)]
+    inside = [child for child in box.children if isinstance(child, Box)]
+    body = _cells(cores, inner) if cores else []
+    body += _flow(_alike(inside, inner, lines), inner) if inside else []
+    wide = max([len(title) + 2, *(line.cell_len for line in body)])
+    left, right, low_left, low_right = lines.corner
+    top = f"{left}{lines.level} {title} ".ljust(wide + 3, lines.level) + right
+    style = STYLES["frame"]
     rows = []
-    for start in range(0, len(array.cpus), step):
-        ids = array.cpus[start : start + step]
-        cores = [ids[i : i + smt] for i in range(0, step, smt)]
-        cpus = tuple(cpu for cpu in ids if cpu != ABSENT)
-        if cpus:
-            look = tuple(_look(core, reach) for core in cores)
-            rows.append(_Row(_path(array, start // step), tuple(_cell(core, reach) for core in cores), cpus, look))
-    return rows
+    for line in body:
+        line.pad_right(wide - line.cell_len)
+        rows.append(Text.assemble((f"{lines.upright} ", style), line, (f" {lines.upright}", style)))
+    return [Text(top, style), *rows, Text(low_left + lines.level * (wide + 2) + low_right, style)]
 
 
-def _path(array: CpuArray, index: int) -> tuple[tuple[str, int], ...]:
-    """(axis, position) of the index-th innermost group."""
-    path = []
-    for axis, extent in reversed(list(zip(array.axes, array.shape, strict=True))[: _outer(array)]):
-        path.append((axis, index % extent))
-        index //= extent
-    return tuple(reversed(path))
+def _flow(blocks: Sequence[Block], width: int) -> Block:
+    """Blocks side by side as long as they fit, each row as high as its highest; a remark has its own row."""
+    out: Block = []
+    row: list[Block] = []
+    for block in blocks:
+        remark = any(part[0].plain.startswith(_REMARK) for part in (block, *row))
+        full = sum(map(_wide, row)) + len(row) + _wide(block) > width or len(row) == _MOST_SIDE_BY_SIDE
+        if row and (full or remark):
+            out += _beside(row)
+            row = []
+        row.append(block)
+    return [*out, *(_beside(row) if row else [])]
 
 
-def _look(core: Sequence[int], reach: set[int]) -> str:
-    """One letter a thread: there, out of reach, hole."""
-    return "".join("-" if cpu == ABSENT else "x" if cpu in reach else "o" for cpu in core)
+def _wide(block: Block) -> int:
+    return max(line.cell_len for line in block)
 
 
-def _cell(core: Sequence[int], reach: set[int]) -> str:
-    if all(cpu == ABSENT for cpu in core):
-        return "--"
-    if not any(cpu in reach for cpu in core):
-        return "(" + "+".join("--" if cpu == ABSENT else str(cpu) for cpu in core) + ")"
-    return "+".join("--" if cpu == ABSENT else str(cpu) if cpu in reach else f"({cpu})" for cpu in core)
+def _beside(row: Sequence[Block]) -> Block:
+    out = []
+    widths = [_wide(block) + 1 for block in row]
+    for index in range(max(map(len, row))):
+        line = Text()
+        for block, wide in zip(row, widths, strict=True):
+            part = block[index] if index < len(block) else Text()
+            part.pad_right(wide - part.cell_len)
+            line.append_text(part)
+        line.rstrip()
+        out.append(line)
+    return out
+
+
+def _look(part: Box | Core) -> object:
+    """Equal for what is drawn alike but for its numbers: threads there, out of reach, holes, and who runs there."""
+    if isinstance(part, Core):
+        return (part.kind, *(_state(t) if t.worker is None else (t.cpu, t.worker) for t in part.threads))
+    return (part.note, tuple(_look(child) for child in part.children), bool(part.cpus))
+
+
+def _state(thread: Thread) -> str:
+    return "hole" if thread.cpu is None else "reach" if thread.in_reach else "out"
 
 
 def _runs(looks: Sequence[object]) -> list[tuple[int, int]]:
@@ -138,59 +170,61 @@ def _runs(looks: Sequence[object]) -> list[tuple[int, int]]:
     return runs
 
 
-def _box(group: Sequence[_Row], depth: int, array: CpuArray) -> list[str]:
-    title = " / ".join(f"{axis} {index}" for axis, index in group[0].path[:depth]) or "no groups known"
-    inside = [i for i in range(depth, _outer(array)) if array.shape[i] > 1]
-    lines = [f"+- {title} ".ljust(WIDTH - 1, "-") + "+"]
-    before: tuple[tuple[str, int], ...] = ()
-    for first, count in _runs([row.look for row in group]):
-        shown = count if count <= 4 * _SHOWN_ALIKE else _SHOWN_ALIKE
-        for row in group[first : first + shown]:
-            path = tuple(row.path[i] for i in inside)
-            lines += [_framed(line) for line in _row_lines(_label(path, before), row)]
-            before = path
-        if shown < count:
-            rest = [cpu for row in group[first + shown : first + count] for cpu in row.cpus]
-            text = f"{count - shown} more groups alike: CPUs {span(rest)}"
-            lines += [_framed(line) for line in _wrap("... ", text, WIDTH - 4)]
-    return [*lines, "+".ljust(WIDTH - 1, "-") + "+"]
+# --- cores ---
 
 
-def _framed(line: str) -> str:
-    return f"| {line}".ljust(WIDTH - 1) + "|"
-
-
-def _label(path: tuple[tuple[str, int], ...], before: tuple[tuple[str, int], ...]) -> str:
-    """The path, with what the row above says already left blank."""
-    same = 0
-    while same < min(len(path), len(before)) and path[same] == before[same]:
-        same += 1
-    parts = [f"{axis} {index}" for axis, index in path]
-    return "".join((part if i >= same else "").ljust(max(_LABEL, len(part) + 2)) for i, part in enumerate(parts))
-
-
-def _row_lines(label: str, row: _Row) -> list[str]:
-    """A label and cells, wrapped; many cells that look alike are cut to the first three and the last."""
-    cells = list(row.cells)
-    while cells[-1] == "--":
-        cells.pop()
-    missing = len(row.cells) - len(cells)
-    note = [f"-- x {missing}" if missing > 1 else "--"] if missing else []
-    if len(cells) > _MOST_CELLS and len(set(row.look)) == 1:
-        note = [f"({len(cells)} cores: CPUs {span(row.cpus)})"]
-        cells = [*cells[:3], "...", cells[-1]]
-    width = max(map(len, cells))
-    each = max(1, (WIDTH - 4 - len(label)) // (width + 2))
-    lines = ["  ".join(cell.ljust(width) for cell in cells[i : i + each]).rstrip() for i in range(0, len(cells), each)]
+def _cells(cores: Sequence[Core], width: int) -> Block:
+    """One cell a core, wrapped; of many that look alike the first three and the last; holes at the end are counted."""
+    there, holes = tail(cores)
+    note = [f"-- x {holes}" if holes > 1 else "--"] if holes else []
+    cells = [_cell(core) for core in there]
+    if len(cells) > _MOST_CELLS and len({_look(core) for core in there}) == 1:
+        cpus = [thread.cpu for core in there for thread in core.threads if thread.cpu is not None]
+        note = [f"({len(cells)} cores: CPUs {span(cpus)})", *note]
+        cells = [*cells[:3], Text("..."), cells[-1]]
+    wide = max(cell.cell_len for cell in cells)
+    each = max(1, (width + 2) // (wide + 2))
+    rows = [_beside_cells(cells[i : i + each], wide) for i in range(0, len(cells), each)]
     for text in note:
-        if len(label) + len(lines[-1]) + 2 + len(text) <= WIDTH - 4:
-            lines[-1] += f"  {text}"
+        if rows[-1].cell_len + 2 + len(text) <= width:
+            rows[-1].append(f"  {text}", STYLES["note"])
         else:
-            lines += _wrap("", text, WIDTH - 4 - len(label))
-    return [(label if i == 0 else " " * len(label)) + line for i, line in enumerate(lines)]
+            rows += [Text(line, STYLES["note"]) for line in wrap("", text, width)]
+    return rows
 
 
-def _legend(machine: Machine) -> list[str]:
+def _beside_cells(cells: Sequence[Text], wide: int) -> Text:
+    line = Text()
+    for cell in cells:
+        cell.pad_right(wide - cell.cell_len + 2)
+        line.append_text(cell)
+    line.rstrip()
+    return line
+
+
+def _cell(core: Core) -> Text:
+    """`0+48`: the threads of a core; brackets around all of it where none is in reach."""
+    if all(thread.cpu is None for thread in core.threads):
+        return Text("--", STYLES["hole"])
+    if not any(thread.in_reach for thread in core.threads):
+        return Text("(" + "+".join("--" if t.cpu is None else str(t.cpu) for t in core.threads) + ")", STYLES["out"])
+    return Text("+").join(_thread(thread) for thread in core.threads)
+
+
+def _thread(thread: Thread) -> Text:
+    if thread.cpu is None:
+        return Text("--", STYLES["hole"])
+    if not thread.in_reach:
+        return Text(f"({thread.cpu})", STYLES["out"])
+    if thread.worker is not None:
+        return Text(f"{thread.cpu}#{thread.worker}", STYLES["worker"])
+    return Text(str(thread.cpu))
+
+
+# --- in words ---
+
+
+def _legend(machine: Machine, chosen: Sequence[int]) -> list[str]:
     """What the marks mean, only those that were drawn."""
     found = []
     if machine.threads_per_core > 1:
@@ -199,103 +233,6 @@ def _legend(machine: Machine) -> list[str]:
         found.append("(n): out of reach")
     if ABSENT in machine.array.cpus:
         found.append("--: hole (offline or absent)")
-    return _wrap("  ", "; ".join(found)) if found else []
-
-
-# --- one line each ---
-
-
-def _facts(machine: Machine) -> list[str]:
-    compilers = dict(machine.environment).get("compilers", ())
-    openmp = dict(machine.environment).get("openmp", ())
-    facts = [
-        ("limits", _limits(machine)),
-        ("caches", _caches(machine)),
-        ("memory", _memory(machine)),
-        ("cores", _classes(machine)),
-        *(("gpu", _gpu(gpu)) for gpu in machine.gpus),
-        *(() if machine.gpus else (("gpu", "none that answers"),)),
-        ("build", ", ".join([*compilers, *openmp]) or "compilers not looked for, or none"),
-        ("ids", f"hardware {machine.hardware_id}, limits {machine.limits_id}"),
-        *(("warning", warning) for warning in machine.warnings),
-    ]
-    return [line for name, fact in facts if fact for line in _wrap(f"{name:<9}", fact)]
-
-
-def _limits(machine: Machine) -> str:
-    reach, online = len(machine.allowed_cpus), len(machine.online_cpus)
-    limits = Limits(machine.allowed_cpus, machine.allowed_mems, machine.cpu_quota, machine.memory_limit_bytes, ())
-    quota = "no CPU quota" if machine.cpu_quota is None else f"quota {machine.cpu_quota:g} CPUs"
-    memory = "" if machine.memory_limit_bytes is None else f"; memory limit {_bytes(machine.memory_limit_bytes)}"
-    where = (
-        "all CPUs in reach" if reach == online else f"CPUs {span(machine.allowed_cpus)} in reach ({reach} of {online})"
-    )
-    offline = f"; offline {span(machine.offline_cpus)}" if machine.offline_cpus else ""
-    return f"{where}; {quota}; budget {budget(limits, online)}{memory}{offline}"
-
-
-def _caches(machine: Machine) -> str:
-    named = (("L1d", machine.caches.l1d), ("L2", machine.caches.l2), ("L3", machine.caches.l3))
-    known = [f"{name} {_bytes(found)}" for name, found in named if found is not None]
-    groups = f" ({_many(len(machine.l3_groups), 'L3 group')})" if machine.l3_groups else ""
-    return (", ".join(known) or "sizes unknown") + groups
-
-
-def _memory(machine: Machine) -> str:
-    total = dict(machine.extra).get("memory_total_bytes")
-    with_cpus = [node for node in machine.numa_nodes if node.cpus]
-    only = [node.id for node in machine.numa_nodes if not node.cpus]
-    nodes = f"{_many(len(with_cpus), 'NUMA node')} with CPUs" if with_cpus else "no NUMA nodes told"
-    memory_only = f", nodes {span(only)} memory only" if only else ""
-    return f"{'total unknown' if total is None else _bytes(total)}; {nodes}{memory_only}"
-
-
-def _classes(machine: Machine) -> str:
-    """Only where there are several kinds of cores."""
-    if len(machine.core_classes) < 2:
-        return ""
-    return ", ".join(
-        f"{kind.name} CPUs {span(kind.cpus)}" + ("" if kind.capacity is None else f" (capacity {kind.capacity})")
-        for kind in machine.core_classes
-    )
-
-
-def _gpu(gpu: Gpu) -> str:
-    parts = [
-        f"{gpu.index}: {gpu.name or 'unnamed'}",
-        "" if gpu.memory_bytes is None else _bytes(gpu.memory_bytes),
-        "" if gpu.sm_count is None else f"{gpu.sm_count} SMs",
-        "" if gpu.compute_capability is None else f"compute capability {gpu.compute_capability}",
-        "" if gpu.numa_node is None else f"NUMA node {gpu.numa_node}",
-        "" if gpu.mig in (None, "disabled") else f"MIG {gpu.mig}",
-    ]
-    return ", ".join(part for part in parts if part)
-
-
-def _many(count: int, noun: str) -> str:
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
-
-
-def _bytes(count: float) -> str:
-    """Bytes with a binary unit: 32 KiB, 1.5 MiB."""
-    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
-        if count < 1024 or unit == "TiB":
-            break
-        count /= 1024
-    return f"{count:.4g} {unit}"
-
-
-def _wrap(label: str, text: str, width: int = WIDTH) -> list[str]:
-    """Label and text in lines of at most `width`, continued under the text; CPU lists may break after a comma."""
-    lines, line = [], label
-    for piece in (piece for word in text.split() for piece in _pieces(word)):
-        if len(line) + len(piece.rstrip()) > width and line.strip():
-            lines.append(line.rstrip())
-            line = " " * len(label)
-        line += piece
-    return [*lines, line.rstrip()]
-
-
-def _pieces(word: str) -> list[str]:
-    *parts, last = word.split(",")
-    return [*(f"{part}," for part in parts), f"{last} "]
+    if chosen:
+        found.append("n#w: worker w of the placement runs on CPU n")
+    return wrap("  ", "; ".join(found)) if found else []

@@ -40,6 +40,8 @@ def topology(root: str = "/") -> Machine:
     array = identity.whole(layout)
     cores = sysfs.groups(layout, "core") or tuple((cpu,) for cpu in layout.online)
     sockets = sysfs.groups(layout, "socket")
+    kinds = details.core_classes(root, layout)
+    by_class = {"class": tuple(kind.cpus for kind in kinds)} if len(kinds) > 1 else {}
     return Machine(
         hardware_id=identity.hardware_id(layout, array, root),
         limits_id=identity.limits_id(limits, layout, array, root),
@@ -57,11 +59,11 @@ def topology(root: str = "/") -> Machine:
         cores=len(cores),
         threads_per_core=max(map(len, cores)),
         array=array,
-        groupings=pairs(dict(layout.groupings)),
+        groupings=pairs({**dict(layout.groupings), **by_class}),
         numa_nodes=details.numa_nodes(root, layout),
         l3_groups=sysfs.groups(layout, "l3") or (),
         caches=Caches(*layout.caches),
-        core_classes=details.core_classes(root, layout),
+        core_classes=kinds,
         gpus=(),
         environment=pairs({"kernel": release}) if (release := identity.kernel_release(root)) else (),
         warnings=_warnings(root, limits, layout),

@@ -229,7 +229,8 @@ class _Groups:
             return "".join(f"0:{name}:{self.renamed(group)}\n" for name, group in self.groups.items())
         if path == "proc/self/mountinfo":
             return "".join(
-                f"1 1 0:1 {self.renamed(m.top)} {_escape(self.point(m.point))} rw - {m.kind} {m.kind} {_options(m.options)}\n"
+                f"1 1 0:1 {self.renamed(m.top)} {_escape(self.point(m.point))} rw - {m.kind} {m.kind} "
+                f"{_options(m.options)}\n"
                 for m in self.mounts
             )
         return "".join(
