@@ -7,7 +7,6 @@ stay inside the commands, so that `advisor --help` is quick.
 from __future__ import annotations
 
 import json
-import os
 from typing import Annotated, Any
 
 import typer
@@ -64,23 +63,31 @@ def _root(version: Annotated[bool, typer.Option("--version", callback=_version, 
 @app.command()
 def probe(
     sysroot: Annotated[str, typer.Option(help="Read another machine's /proc and /sys below this folder.")] = "/",
+    record: Annotated[
+        str, typer.Option(help="Write a .tar.gz of just the files that the probe reads, names and serials left out.")
+    ] = "",
+    compare: Annotated[
+        str, typer.Option(help="A machine.json: which fields differ here, and what follows for its tables.")
+    ] = "",
+    svg: Annotated[str, typer.Option(help="Write the drawing to this file.")] = "",
+    placement: Annotated[str | None, typer.Option(help="Number the threads that this placement chooses.")] = None,
+    threads: Annotated[int | None, typer.Option(min=1, help="How many threads of it; all by default.")] = None,
     as_json: Json = False,
 ) -> None:
     """Describe the machine as an array, with its limits, caches, GPUs and compilers."""
-    from advisor import pipeline
-    from advisor.topology import draw
-    from advisor.topology import probe as topology
+    from advisor import pipeline, probing
 
-    if not os.path.isdir(sysroot):
-        raise BadInput("--sysroot must be a folder", got=sysroot)
-    machine = topology.probe(sysroot)
-    note = pipeline.remember(machine) if sysroot == "/" else ""
+    wanted = probing.Wanted(sysroot, record, compare, svg, placement, threads)
+    told = probing.tell(wanted)
+    note = pipeline.remember(told.machine) if sysroot == "/" and not compare else ""
     if as_json:
-        typer.echo(topology.machine_json(machine))
+        _emit(probing.document(told, wanted))
     else:
-        typer.echo(draw.picture(machine))
+        probing.show(told)
     if note:
         say(note)
+    if told.recorded and told.recorded.differs:
+        raise typer.Exit(PARTLY)
 
 
 @app.command()

@@ -69,7 +69,7 @@ class _Told:
         self.worker: Mapping[int, int] = {cpu: worker for worker, cpu in enumerate(chosen)}
         kinds = machine.core_classes if len(machine.core_classes) > 1 else ()
         self.kind = {cpu: kind.name for kind in kinds for cpu in kind.cpus}
-        self.nodes = {node.cpus: node.id for node in machine.numa_nodes if node.cpus}
+        self.nodes = {node.cpus: node.id for node in reversed(machine.numa_nodes) if node.cpus}
         self.memory = {
             node.id: "" if node.memory_bytes is None else f"{bytes_text(node.memory_bytes)} memory"
             for node in machine.numa_nodes

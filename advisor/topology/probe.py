@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from typing import Any
 
 from advisor import codec, identity
 from advisor.errors import Missing
@@ -135,6 +136,11 @@ def _model_name(said: lscpu.Said | None) -> str | None:
 def machine_json(machine: Machine) -> str:
     """The text of machine.json, also what `advisor probe --json` prints."""
     return codec.dumps(machine, "machine")
+
+
+def machine_document(machine: Machine) -> Any:
+    """The same as plain JSON data."""
+    return {"schema": codec.schema_of("machine"), **codec.to_json(machine)}
 
 
 def read_machine(path: str) -> Machine:
