@@ -9,7 +9,7 @@ from advisor.kernels.spec import KernelSpec
 from advisor.kernels.variant import knob_sets
 from advisor.records import Problem
 from advisor.search.samples import smooth_p25
-from advisor.validate.plan import cell, team_of
+from advisor.validate.plan import cell, teams_of
 from advisor.validate.race import Taken, race
 from advisor.validate.records import Floor, Node
 from advisor.validate.request import SHAPE
@@ -42,10 +42,10 @@ def floors(run: Run, job: Job, until: float) -> None:
     last = node.last_level_bytes or UNKNOWN_CACHE_BYTES
     variant = job.variants[0]
     sizes = floor_problems(job.spec, node)
+    crowd = teams_of(run.machine, sorted({1, node.cpus}))
     run.progress.stage("read floor", len(sizes))
     for problem in sizes:
         size = 4 * job.spec.elements(problem).read
-        crowd = [team_of(run.machine, threads) for threads in sorted({1, node.cpus})]
         plain = [cell(variant, problem, team, run.options) for team in crowd]
         wanted = tuple(
             one._replace(choice=one.choice._replace(build=one.choice.build._replace(knobs=knobs)))

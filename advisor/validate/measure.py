@@ -7,6 +7,7 @@ not fit is left out and named. An interrupt ends the run, and what was measured 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -29,6 +30,7 @@ from advisor.validate.plan import (
     crowded,
     expected_ns,
     fitting,
+    teams_of,
     turns,
 )
 from advisor.validate.race import Taken, race, series
@@ -67,11 +69,11 @@ def measure(
     """
     begun = clock()
     found = Found()
-    counts = teams(machine, request.threads)
+    crowd = teams_of(machine, teams(machine, request.threads))
     options = space_options(machine)
     options = options._replace(compilers=tuple(tool for tool in options.compilers if tool.language == "c")[:1])
     plans = [(kernel, *problems(request, kernel)) for kernel in request.kernels]
-    run = Run(machine, options, counts, request.budget_s, progress, clock, found, {}, {})
+    run = Run(machine, options, crowd, request.budget_s, progress, clock, found, {}, {}, {})
     interrupted = False
     try:
         with contextlib.ExitStack() as stack:
@@ -100,7 +102,7 @@ def measure(
 
 def _phases(run: Run, jobs: Sequence[Job], floor: Job, begun: float) -> None:
     """One phase after another, each within its share of what is left."""
-    _compile(run, jobs)
+    _list_and_compile(run, jobs)
     decode = [job for job in jobs if job.kernel == "decode"]
     deep = [job for job in jobs if job.kernel != "decode"]
     gradients = [job for job in deep if job.kernel != "forward"]
@@ -116,13 +118,16 @@ def _phases(run: Run, jobs: Sequence[Job], floor: Job, begun: float) -> None:
         phase(run.clock() + left_s * weight / sum(other for other, _ in phases[index:]))
 
 
-def _compile(run: Run, jobs: Sequence[Job]) -> None:
-    """Everything at once, several at a time: a first run would else take it for the cost of the smallest n."""
+def _list_and_compile(run: Run, jobs: Sequence[Job]) -> None:
+    """List the cells of every problem, and compile: a first run would else take that for the cost of the smallest n."""
     run.progress.stage("compiling", len(jobs))
     for job in jobs:
-        for problem in job.problems[:1]:
-            wanted = cells(run.machine, job.variants, problem, run.counts[:1], run.options)
-            job.pool.prepare(problem, [one.choice for one in wanted])
+        for problem in job.problems:
+            run.wanted[problem] = cells(run.machine, job.variants, problem, run.teams, run.options)
+            if job.kernel == "decode":
+                run.wanted[problem] += crowded(run.machine, job.variants, problem, run.options)
+        first = job.problems[0]
+        job.pool.prepare(first, [one.choice for one in run.wanted[first]])
         run.progress.advance(job.kernel)
 
 
@@ -131,40 +136,56 @@ def _compile(run: Run, jobs: Sequence[Job]) -> None:
 
 def _sweep(run: Run, jobs: Sequence[Job], until: float) -> None:
     """All kernels at the smallest n, then at the next one, so that what runs out of time is the largest n."""
-    steps = [(n, job) for n in sorted({p.n for job in jobs for p in job.problems}) for job in jobs]
-    steps = [(n, job) for n, job in steps if any(p.n == n for p in job.problems)]
+    steps = sorted(((problem, job) for job in jobs for problem in job.problems), key=lambda step: step[0].n)
     run.progress.stage(" ".join(job.kernel for job in jobs), len(steps))
-    for n, job in steps:
-        sharing = sum(n == other for other, _ in steps) - [j for m, j in steps if m == n].index(job)
-        problem = next(p for p in job.problems if p.n == n)
-        _group(run, job, problem, run.clock() + max(0.0, until - run.clock()) / sharing)
-        run.progress.advance(f"{job.kernel} n={n}")
+    for index, (problem, job) in enumerate(steps):
+        _group(run, job, problem, (run.clock() + _share_s(run, steps[index:], until), until))
+        run.progress.advance(f"{job.kernel} n={problem.n}")
 
 
-def _group(run: Run, job: Job, problem: Problem, until: float) -> None:
-    """Race the cells of one kernel at one n that fit until then; note those that do not."""
-    wanted = cells(run.machine, job.variants, problem, run.counts, run.options)
-    if job.kernel == "decode":
-        wanted = (*wanted, *crowded(run.machine, job.variants, problem, run.options))
-    if not wanted:
+def _share_s(run: Run, steps: Sequence[tuple[Problem, Job]], until: float) -> float:
+    """Seconds for the first of these steps: its least rounds, and its part of what those that can still run leave."""
+    left_s = until - run.clock()
+    least = [fixed + sum(costs.values()) for fixed, costs in (_costs(run, job, problem) for problem, job in steps)]
+    spent = [total for total in itertools.accumulate(least) if total <= left_s]
+    return least[0] + max(0.0, left_s - spent[-1]) / len(spent) if spent else left_s
+
+
+def _costs(run: Run, job: Job, problem: Problem) -> tuple[float, dict[Cell, float]]:
+    """Seconds that inputs and reference take, and each cell with its least rounds."""
+    wanted = run.wanted[problem]
+    before = run.before.get(job.kernel, {})
+    ask_s = run.ask_s.get(job.kernel, ASK_S)
+    fixed_s = job.spec.flops(problem) / REFERENCE_FLOPS_PER_NS * 1e-9
+    return fixed_s, {one: cell_s(expected_ns(job.spec, problem, one, before), ask_s) for one in wanted}
+
+
+def _group(run: Run, job: Job, problem: Problem, ends: tuple[float, float]) -> None:
+    """Race the cells of one kernel at one n that fit; note those that do not.
+
+    `ends`: further rounds than the least are run until the first, and what does not fit before the second is left out.
+    """
+    fixed_s, costs = _costs(run, job, problem)
+    if not costs:
         run.found.missing.append(f"{job.kernel} n={problem.n}: no variant for {problem.dtype} and this shape")
         return
-    before = run.before.setdefault(job.kernel, {})
-    ask_s = run.ask_s.get(job.kernel, ASK_S)
-    costs = {one: cell_s(expected_ns(job.spec, problem, one, before), ask_s) for one in wanted}
-    fixed = job.spec.flops(problem) / REFERENCE_FLOPS_PER_NS * 1e-9
-    kept = fitting(costs, until - run.clock() - fixed)
-    _note_left_out(run, problem, [one for one in wanted if one not in kept], costs)
+    kept = fitting(costs, ends[1] - run.clock() - fixed_s)
+    _note_left_out(run, problem, [one for one in costs if one not in kept], costs)
     if not kept:
         return
     taken = Taken({}, {})
     begun = run.clock()
     try:
         job.pool.prepare(problem, [one.choice for one in kept])
-        race(job.pool, problem, kept, until, run.clock, taken)
+        race(job.pool, problem, kept, ends[0], run.clock, taken)
     finally:
         run.found.series += series(job.spec, problem, taken)
-    spent_s = run.clock() - begun - fixed
+    _learn(run, job, problem, taken, run.clock() - begun - fixed_s)
+
+
+def _learn(run: Run, job: Job, problem: Problem, taken: Taken, spent_s: float) -> None:
+    """What the next n of this kernel is expected to cost."""
+    before = run.before.setdefault(job.kernel, {})
     for one, samples in taken.samples.items():
         before[one.variant.name, one.threads] = problem, smooth_p25(samples)
         spent_s -= cell_s(smooth_p25(samples), 0.0, len(samples))

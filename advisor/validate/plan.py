@@ -15,7 +15,7 @@ from advisor.topology.placement import UNPINNED
 LEAST_ROUNDS, MOST_ROUNDS = 5, 9
 """Interleaved rounds of a group. Fewer than five give no interval worth printing; nine are the least that ranks."""
 
-LOOK_ROUNDS = 3
+LOOK_ROUNDS = 2
 """A cell's first round takes as long as this many further ones: it is checked, on small problems too."""
 
 ROUND_CALLS = 2
@@ -66,20 +66,20 @@ def cell(variant: Variant, problem: Problem, team: Team, options: SpaceOptions) 
     return Cell(variant, Choice(build, team, process))
 
 
-def team_of(machine: Machine, threads: int) -> Team:
+def teams_of(machine: Machine, counts: Sequence[int]) -> tuple[Team, ...]:
     """Where so many threads run: the simplest placement of the tuner's; not pinned where there are fewer CPUs."""
     known = {team.threads: team for team in reversed(all_teams(machine))}
-    if threads > len(machine.allowed_cpus):
-        return Team(threads, UNPINNED)
-    return known.get(threads, Team(threads, ""))
+    most = len(machine.allowed_cpus)
+    return tuple(
+        Team(threads, UNPINNED) if threads > most else known.get(threads, Team(threads, "")) for threads in counts
+    )
 
 
 def cells(
-    machine: Machine, variants: Sequence[Variant], problem: Problem, counts: Sequence[int], options: SpaceOptions
+    machine: Machine, variants: Sequence[Variant], problem: Problem, teams: Sequence[Team], options: SpaceOptions
 ) -> tuple[Cell, ...]:
-    """Every usable variant with every thread count."""
-    crowd = [team_of(machine, threads) for threads in counts]
-    found = [cell(variant, problem, team, options) for variant in usable(variants, machine) for team in crowd]
+    """Every usable variant with every team."""
+    found = [cell(variant, problem, team, options) for variant in usable(variants, machine) for team in teams]
     return tuple(one for one in found if one is not None)
 
 

@@ -8,9 +8,10 @@ from typing import Any, NamedTuple
 
 from advisor.kernels.spec import KernelSpec
 from advisor.kernels.variant import Variant
-from advisor.records import Machine, Problem
+from advisor.records import Machine, Problem, Team
 from advisor.search.request import Progress
 from advisor.search.space import SpaceOptions, cpu_budget
+from advisor.validate.plan import Cell
 from advisor.validate.records import Floor, Node, Series, StackCheck, Window
 
 Pool = Any
@@ -42,17 +43,19 @@ class Run(NamedTuple):
     """What all phases share. `before`: the last problem and time in ns of each (kernel, variant, threads).
 
     `ask_s`: what a turn of a cell of each kernel cost at the last n beside its calls.
+    `wanted`: the cells of each problem.
     """
 
     machine: Machine
     options: SpaceOptions
-    counts: tuple[int, ...]
+    teams: tuple[Team, ...]
     budget_s: float
     progress: Progress
     clock: Callable[[], float]
     found: Found
     before: dict[str, dict[tuple[str, int], tuple[Problem, float]]]
     ask_s: dict[str, float]
+    wanted: dict[Problem, tuple[Cell, ...]]
 
 
 def node_of(machine: Machine) -> Node:

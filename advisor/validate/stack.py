@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from advisor.kernels.spec import KernelSpec
 from advisor.records import Problem
 from advisor.search.space import cpu_budget
-from advisor.validate.plan import cells
+from advisor.validate.plan import cells, teams_of
 from advisor.validate.race import LIMIT_S
 from advisor.validate.records import StackCheck
 from advisor.validate.request import SHAPE
@@ -29,10 +29,11 @@ def stack_problem(spec: KernelSpec) -> Problem:
 def stacks(run: Run, jobs: Sequence[Job], until: float) -> None:
     """Every variant of these kernels once, with all threads, against the float64 reference; nothing is timed."""
     late = []
+    crowd = teams_of(run.machine, [cpu_budget(run.machine)])
     run.progress.stage("buffers of 8 MB", None)
     for job in jobs:
         problem = stack_problem(job.spec)
-        wanted = cells(run.machine, job.variants, problem, [cpu_budget(run.machine)], run.options)
+        wanted = cells(run.machine, job.variants, problem, crowd, run.options)
         for one in wanted:
             if run.clock() > until:
                 late.append(f"{job.kernel} {one.variant.name}")

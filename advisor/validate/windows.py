@@ -16,7 +16,7 @@ from advisor.records import Machine, Problem, Team
 from advisor.search.space import cpu_budget
 from advisor.search.stolen import QUICK_WINDOW_S, WINDOW_S, neighbour_cpu
 from advisor.topology.placement import UNPINNED
-from advisor.validate.plan import Cell, cell, team_of, usable
+from advisor.validate.plan import Cell, cell, teams_of, usable
 from advisor.validate.records import Window
 from advisor.validate.run import Job, Run
 
@@ -40,7 +40,7 @@ def window_teams(machine: Machine) -> tuple[Team, ...]:
     most = cpu_budget(machine)
     counts = sorted({max(1, most // 2), max(1, most - 1), most})
     free = [Team(most, UNPINNED)] if most > 1 else []
-    return (*(team_of(machine, count) for count in counts), *free)
+    return (*teams_of(machine, counts), *free)
 
 
 def spread_order(sizes: Sequence[int]) -> tuple[int, ...]:

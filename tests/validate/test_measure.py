@@ -122,6 +122,15 @@ def test_a_budget_is_kept_and_what_it_leaves_out_is_named():
     assert any("forward n=2048: no time" in words for words in found.missing)
 
 
+def test_what_is_left_goes_to_further_rounds_and_no_further():
+    """A round here takes half a second of the fake clock; the sizes cost the same."""
+    lab = Lab(times=lambda p, c: 4e7)
+    found = lab.run(kernels=("forward",), sizes=(64, 65), budget_s=9)
+    rounds = {s.problem.n: len(s.samples_ns) for s in found.series}
+    assert LEAST_ROUNDS <= rounds[64] < MOST_ROUNDS
+    assert rounds[65] >= LEAST_ROUNDS
+
+
 def test_an_interrupt_keeps_whole_rounds():
     quiet = Lab()
     cells = len(quiet.run(kernels=("forward",), sizes=(64,), budget_s=10_000).series)
@@ -193,8 +202,8 @@ def test_cheap_cells_come_first_and_few_of_them_are_none():
 
 
 def test_a_cell_costs_its_calls_and_its_turns():
-    assert cell_s(0.0, 0.1, LEAST_ROUNDS) == pytest.approx(0.7)
-    assert cell_s(1e9, 0.0, 1) == pytest.approx(6.0)
+    assert cell_s(0.0, 0.1, LEAST_ROUNDS) == pytest.approx(0.6)
+    assert cell_s(1e9, 0.0, 1) == pytest.approx(4.0)
 
 
 def test_windows_are_at_the_ends_first():
