@@ -72,18 +72,27 @@ def probe(
     svg: Annotated[str, typer.Option(help="Write the drawing to this file.")] = "",
     placement: Annotated[str | None, typer.Option(help="Number the threads that this placement chooses.")] = None,
     threads: Annotated[int | None, typer.Option(min=1, help="How many threads of it; all by default.")] = None,
+    bench: Annotated[
+        bool, typer.Option("--bench", help="Also measure read bandwidth, fork-join cost and flop rate: 20 s.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Describe the machine as an array, with its limits, caches, GPUs and compilers."""
     from advisor import pipeline, probing
 
     wanted = probing.Wanted(sysroot, record, compare, svg, placement, threads)
+    if bench and (sysroot != "/" or record or compare):
+        raise BadInput("--bench measures the machine at hand", got="another machine, --record or --compare beside it")
     told = probing.tell(wanted)
+    if bench:
+        told = told._replace(machine=pipeline.bench(told.machine, say))
     note = pipeline.remember(told.machine) if sysroot == "/" and not compare else ""
     if as_json:
         _emit(probing.document(told, wanted))
     else:
         probing.show(told)
+        if bench:
+            typer.echo(f"\n{pipeline.signature_text(told.machine)}")
     if note:
         say(note)
     if told.recorded and told.recorded.differs:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from advisor import codec, paths
@@ -99,7 +99,10 @@ def remember(machine: Machine) -> str:
     Returns:
         A note for people: where results had to go, or why nothing could be kept; empty when all is as expected.
     """
+    from advisor.signature.keep import with_earlier
+
     path = os.path.join(folder_of(machine), "machine.json")
+    machine = with_earlier(machine, path)
     try:
         os.makedirs(os.path.dirname(path), exist_ok=True)
         scratch = f"{path}.{os.getpid()}"
@@ -109,6 +112,30 @@ def remember(machine: Machine) -> str:
     except OSError as error:
         return f"the description could not be kept in {path}: {error.strerror}; set ADVISOR_HOME to another folder"
     return paths.home_note()
+
+
+def bench(machine: Machine, say: Callable[[str], None]) -> Machine:
+    """The machine at hand with its signature, measured now, while nobody else of ours measures.
+
+    Raises:
+        BadInput: there is no C compiler with OpenMP.
+        Busy: a tuner is at work and does not end.
+    """
+    from advisor import show, tuning
+    from advisor.signature.keep import with_signature
+    from advisor.signature.measure import signature
+
+    with show.progress(say) as progress, tuning.alone(progress):
+        return with_signature(machine, signature(machine, progress))
+
+
+def signature_text(machine: Machine) -> str:
+    """The signature of a machine as tables; empty without one."""
+    from advisor.signature.keep import signature_of
+    from advisor.signature.show import shown
+
+    found = signature_of(machine)
+    return "" if found is None else shown(found)
 
 
 # --- recommend ---
