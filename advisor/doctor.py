@@ -6,8 +6,14 @@ import os
 import shutil
 from typing import NamedTuple
 
-from advisor import paths
+from advisor import identity, paths
 from advisor.errors import AdvisorError
+from advisor.topology import limits, software, tries
+from advisor.topology.files import text
+from advisor.topology.software import runtime_version
+
+COUNTERS, BINDING = "hardware counters", "memory binding"
+PARANOID = "/proc/sys/kernel/perf_event_paranoid"
 
 
 class Finding(NamedTuple):
@@ -21,7 +27,20 @@ class Finding(NamedTuple):
 
 def examine() -> tuple[Finding, ...]:
     """Look at everything that advisor uses from outside. Makes the folders it looks at, and nothing else."""
-    return (_compiler(), _cache(), _run_delay(), _numa_tools(), _balancing(), _gpu(), _home())
+    tried = tries.attempt(limits.read().allowed_mems or (0,))
+    return (
+        _compiler(),
+        _openmp(),
+        _cache(),
+        _run_delay(),
+        _counters(str(dict(tried).get("counters", "not known how to try on this architecture"))),
+        _memory_binding(dict(tried).get("memory_policy")),
+        _numa_tools(),
+        _balancing(),
+        _gpu(),
+        _lscpu(),
+        _home(),
+    )
 
 
 def _compiler() -> Finding:
@@ -33,6 +52,50 @@ def _compiler() -> Finding:
         return Finding("C compiler with OpenMP", "cannot be tried", str(error), needed=True)
     remedy = "" if found else "install a C compiler with OpenMP; Debian: apt-get install gcc, or clang libomp-dev"
     return Finding("C compiler with OpenMP", found or "none", remedy, needed=True)
+
+
+def _openmp() -> Finding:
+    """The runtimes that compilers here would link, whether or not a build works."""
+    try:
+        found = [f"{name} {found}" for name, by, files in software.OPENMP if (found := runtime_version(by, files))]
+    except (AdvisorError, OSError) as error:
+        return Finding("OpenMP runtime", "cannot be looked for", str(error))
+    remedy = "" if found else "install one; Debian: libgomp1 comes with gcc, libomp-dev goes with clang"
+    return Finding("OpenMP runtime", ", ".join(found) or "none", remedy)
+
+
+def _counters(word: str) -> Finding:
+    """Hardware counters: only the validation of predicted traffic can use them."""
+    if word == tries.ALLOWED:
+        return Finding(COUNTERS, word, "")
+    level = text(PARANOID)
+    found = word if level is None else f"{word}; {PARANOID} is {level}"
+    without = "without them bytes are predicted, not counted"
+    if "ENOENT" in word or "EOPNOTSUPP" in word:
+        return Finding(COUNTERS, found, f"this machine (a virtual one, in general) offers none; {without}")
+    if "EACCES" in word or "EPERM" in word:
+        return Finding(COUNTERS, found, f"sysctl kernel.perf_event_paranoid=2, or grant CAP_PERFMON; {without}")
+    return Finding(COUNTERS, found, f"a kernel with perf events is needed; {without}")
+
+
+def _memory_binding(policy: object) -> Finding:
+    """Whether a process may say where its memory lies: tried, with both calls read back."""
+    if not isinstance(policy, dict):
+        return Finding(BINDING, "not known how to try on this architecture", "")
+    refused = [f"{name} {word}" for name, word in sorted(policy.items()) if word != tries.ALLOWED]
+    remedy = (
+        "containers forbid it by default: grant CAP_SYS_NICE, or allow set_mempolicy and mbind in the seccomp profile; "
+        "without it only first touch places memory"
+    )
+    if all("ENOSYS" in word for word in refused):
+        remedy = "this kernel is built without NUMA: there is one place for memory, and nothing to bind"
+    return Finding(BINDING, "; ".join(refused) or "allowed, and in force", remedy if refused else "")
+
+
+def _lscpu() -> Finding:
+    found = shutil.which("lscpu")
+    remedy = "" if found else "the probe has one witness less; Debian: apt-get install util-linux"
+    return Finding("lscpu", found or "none", remedy)
 
 
 def _cache() -> Finding:
@@ -71,7 +134,12 @@ def _gpu() -> Finding:
 
     found = find(())
     names = ", ".join(gpu.name or "unnamed" for gpu in found.gpus)
-    return Finding("NVIDIA GPU", names or "none that answers", "; ".join(found.warnings))
+    remedy = "; ".join(found.warnings)
+    unused = identity.pci_gpus()
+    if unused and not found.gpus:
+        seen = f"{len(unused)} on the PCI bus, none that answers"
+        return Finding("NVIDIA GPU", seen, remedy or "install the NVIDIA driver; `nvidia-smi` must list the GPU")
+    return Finding("NVIDIA GPU", names or "none that answers", remedy)
 
 
 def _home() -> Finding:
