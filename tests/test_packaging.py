@@ -167,9 +167,10 @@ def test_kernels_and_the_command_are_found_in_the_wheel(target, tmp_path):
     assert found["file"].startswith(str(target))
     assert found["points"] == {"decode": "advisor.kernels.decode"}
     assert found["commands"] == {"advisor": "advisor.cli:main"}
-    assert found["kernels"] == ["decode"]
+    assert found["kernels"] == ["backward", "decode", "forward", "fused"]
     assert found["folders"] == [os.path.realpath(target / "advisor/kernels/decode")]
-    assert set(found["variants"]) == {path.stem for path in (ROOT / "advisor/kernels/decode").glob("*.c")}
+    sources = [path for kind in ("*.c", "torch_*.py") for path in (ROOT / "advisor/kernels/decode").glob(kind)]
+    assert set(found["variants"]) == {path.stem for path in sources}
 
 
 def test_the_command_runs_from_the_wheel(target, tmp_path):

@@ -6,8 +6,10 @@ uses what the library returned as it is, so the copy is not part of a call. Maki
 
 from __future__ import annotations
 
+import importlib.abc
 import math
 import time
+import types
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -34,6 +36,21 @@ class Entry(NamedTuple):
     workspace: Callable[[Sequence[Array], tuple[int, ...], int], int]
 
 
+class _Source(importlib.abc.ExecutionLoader):
+    """Loads a module from text that was read and checked: from the file, an old .pyc of it might be loaded."""
+
+    def __init__(self, path: str, text: str) -> None:
+        self._path, self._text = path, text
+
+    def get_source(self, fullname: str) -> str:
+        """The text."""
+        return self._text
+
+    def get_filename(self, fullname: str) -> str:
+        """Where it came from, for tracebacks."""
+        return self._path
+
+
 def load(binary: Binary) -> Entry:
     """Run a variant's source and take its functions.
 
@@ -45,9 +62,9 @@ def load(binary: Binary) -> Entry:
             content = file.read()
         if short_hash(content) != binary.source_hash:
             raise BuildError("the source changed since it was read", got=binary.source, next_step="start again")
-        names: dict[str, Any] = {"__name__": f"advisor_variant_{binary.key}", "__file__": binary.source}
-        exec(compile(content, binary.source, "exec"), names)  # noqa: S102 (a variant is a program, as in C)
-        return Entry(names[binary.symbol], names[f"{binary.symbol}_workspace"])
+        module = types.ModuleType(f"advisor_variant_{binary.key}")
+        _Source(binary.source, content.decode()).exec_module(module)
+        return Entry(getattr(module, binary.symbol), getattr(module, f"{binary.symbol}_workspace"))
     except BuildError:
         raise
     except Exception as error:  # it is somebody else's program
