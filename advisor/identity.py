@@ -11,6 +11,7 @@ subprocess. The probe calls this module too, so that its ids are these. Standard
 from __future__ import annotations
 
 import os
+import sys
 from collections import namedtuple
 
 from advisor.sources import short_hash
@@ -118,6 +119,10 @@ def survey(root: str = "/") -> tuple[Limits, Layout]:
 
     The limits' allowed CPUs are cut to those online: a recorded mask may name CPUs that do not exist.
     """
+    if root == "/" and not sys.platform.startswith("linux"):
+        from advisor.topology import foreign
+
+        return foreign.survey()
     limits = limits_of.read(root)
     layout = sysfs.read(root, limits.allowed_cpus or ())
     return limits._replace(allowed_cpus=reach(limits, layout)), layout

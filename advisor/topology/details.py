@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from collections.abc import Callable, Sequence
 
 from advisor.records import CoreClass, NumaNode
+from advisor.topology import foreign
 from advisor.topology.files import cpu_set, number, raw, text
 from advisor.topology.sysfs import CPU, NODE, Layout
 
@@ -70,6 +72,8 @@ def core_classes(root: str, layout: Layout) -> tuple[CoreClass, ...]:
         One class `uniform` where all CPUs look alike, one class `unknown` where nothing tells.
     """
     online = layout.online
+    if root == "/" and foreign.is_here():
+        return _foreign(online)
     named = _listed(root, online)
     if named:
         return _ranked(named, _strength(root, online))
@@ -81,6 +85,18 @@ def core_classes(root: str, layout: Layout) -> tuple[CoreClass, ...]:
             return _ranked(kinds, _strength(root, online))
     alike = bool(_strength(root, online)) or bool(_parts(root, online))
     return (CoreClass("uniform", online, STRONGEST) if alike else CoreClass("unknown", online, None),)
+
+
+def _foreign(online: Sequence[int]) -> tuple[CoreClass, ...]:
+    """Kinds as macOS tells them, numbered in their order: nothing is pinned there, so that only the counts matter."""
+    counts = foreign.kinds() if sys.platform == "darwin" else ()
+    if len(counts) < 2 or sum(counts) != len(online):
+        return (CoreClass("unknown", tuple(online), None),)
+    starts = [sum(counts[:level]) for level in range(len(counts))]
+    return tuple(
+        CoreClass(f"perflevel{level}", tuple(online[start : start + count]), None)
+        for level, (start, count) in enumerate(zip(starts, counts, strict=True))
+    )
 
 
 def _listed(root: str, online: Sequence[int]) -> dict[str, list[int]]:
