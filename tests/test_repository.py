@@ -19,7 +19,7 @@ REGISTRIES = tuple(
 OTHER_PACKAGE = " ".join(("pip", "install", "advisor"))
 """The name belongs to somebody else's distribution; ours is onf-advisor."""
 
-LAYERS = {"topology": 0, "kernels": 1, "search": 2, "policy": 3, "validate": 3}
+LAYERS = {"topology": 0, "kernels": 1, "search": 2, "policy": 3, "validate": 3, "signature": 3}
 """One direction: a package may import those below it, and none above it or beside it."""
 
 SURFACE = {"cli", "show", "pipeline", "tuning", "lookup", "answers", "apply"}
