@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import os
+import time
 
 from advisor.kernels import library as lib
 from advisor.kernels import operands as ops
@@ -26,6 +27,9 @@ KEPT_BYTES = 64 << 20
 OBSERVE_NS = 50e6
 """Threads that did not run at all are told apart only over at least this long: the kernel books running threads at
 ticks of up to 10 ms."""
+
+SETTLE_S = 0.02
+"""How long a thread that ends may still be listed: a few milliseconds on a busy machine."""
 
 Team = tuple[int, tuple[int, ...] | None, tuple[int, ...]]
 """(threads, cpus, mask) of a team."""
@@ -84,7 +88,7 @@ class Bench:
         settled = _tasks()
         checked = self._check(loaded, trial)
         if not trial.samples:
-            observed = len(tids) + len(_tasks() - settled)
+            observed = len(tids) + len(_started_since(settled))
             return Reply("ok", "", (), checked.error, checked.tolerance, observed)
         return self._timed(loaded, trial, (set(tids), settled), checked)
 
@@ -205,7 +209,7 @@ class Bench:
         plan = Plan(trial.samples, trial.sample_s * 1e9, trial.give_up_ns, self._calls.get(key, 0), trial.quiet)
         steal, before = _steal(), self.meter.read()
         taken = sample(runner.run, self.meter, plan)
-        after, stolen, extra = self.meter.read(), _steal(), _tasks() - threads[1]
+        after, stolen, extra = self.meter.read(), _steal(), _started_since(threads[1])
         self._calls[key] = taken.calls
         outputs = ops.outputs(self.spec, operands, runner.last_set)
         edge = Edge(trial.problem, trial.dims, trial.draw)
@@ -271,6 +275,19 @@ def _right(found: Judgement, space: ops.Block, edge: Edge, asked: Problem) -> Ju
     raise Refused(
         Reply("wrong", reason, error=found.error, tolerance=found.tolerance, sound=not (overrun or found.spoiled))
     )
+
+
+def _started_since(earlier: set[int]) -> set[int]:
+    """Threads that a variant started and that stay.
+
+    A listing made while threads end (those of a larger team, of the reference) can miss others that live on, so what
+    looks new counts only when it is still there a moment later.
+    """
+    found = _tasks() - earlier
+    if found:
+        time.sleep(SETTLE_S)
+        found &= _tasks()
+    return found
 
 
 def _tasks() -> set[int]:
