@@ -123,6 +123,15 @@ def check(case: Case, draw: str = "normal", seed: int = 1) -> None:
     assert found <= 1, (found, case.problem, dict(case.knobs), case.threads, draw)
 
 
+def check_knobs(kernel: str, name: str, problem: Problem, threads: int = 2) -> None:
+    """Every valid choice of knobs is inside the tolerances on one problem."""
+    inputs = spec(kernel).inputs(problem, 1)
+    expected = spec(kernel).reference(problem, inputs)
+    for knobs in knob_sets(variant(kernel, name), problem):
+        found = worst(run(Case(kernel, variant(kernel, name), problem, knobs, threads), inputs), expected)
+        assert found <= 1, (found, dict(knobs))
+
+
 def check_everywhere(kernel: str, name: str, dtype: str, sizes: tuple[int, ...] = (1, 2, 17, 49, 131)) -> int:
     """Default knobs on SHAPES and sizes, draws and teams in turn.
 

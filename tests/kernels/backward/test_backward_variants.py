@@ -5,6 +5,7 @@ from attention_fixtures import (
     Case,
     check,
     check_everywhere,
+    check_knobs,
     default_knobs,
     needs_compiler,
     run_on_small_stacks,
@@ -13,7 +14,7 @@ from attention_fixtures import (
 )
 
 from advisor.kernels.backward.spec import SPEC
-from advisor.kernels.variant import knob_sets, variants
+from advisor.kernels.variant import variants
 
 PLAIN = ("stored", "recomputed")
 TILED = ("owners", "persisted", "partial")
@@ -22,9 +23,9 @@ WITHOUT_P = ("recomputed", "owners", "partial")
 pytestmark = needs_compiler
 
 
-def case(name, problem, threads=2, knobs=None):
+def case(name, problem, threads=2):
     one = variant("backward", name)
-    return Case("backward", one, problem, knobs or default_knobs(one, problem), threads)
+    return Case("backward", one, problem, default_knobs(one, problem), threads)
 
 
 def test_the_ladder_and_its_order():
@@ -44,9 +45,7 @@ def test_shapes_and_teams(name, dtype):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", TILED)
 def test_every_knob(name):
-    problem = SPEC.problem(131, heads=2, kv_heads=1, causal=1)
-    for knobs in knob_sets(variant("backward", name), problem):
-        check(case(name, problem, 3, knobs))
+    check_knobs("backward", name, SPEC.problem(131, heads=2, kv_heads=1, causal=1))
 
 
 @pytest.mark.parametrize("threads", [1, 2, 3, 5, 8])

@@ -3,8 +3,8 @@
 import pytest
 from attention_fixtures import (
     Case,
-    check,
     check_everywhere,
+    check_knobs,
     default_knobs,
     needs_compiler,
     run_on_small_stacks,
@@ -13,16 +13,16 @@ from attention_fixtures import (
 )
 
 from advisor.kernels.forward.spec import SPEC
-from advisor.kernels.variant import knob_sets, variants
+from advisor.kernels.variant import variants
 
 ALL = ("naive", "rows", "tiled")
 
 pytestmark = needs_compiler
 
 
-def case(name, problem, threads=2, knobs=None):
+def case(name, problem, threads=2):
     one = variant("forward", name)
-    return Case("forward", one, problem, knobs or default_knobs(one, problem), threads)
+    return Case("forward", one, problem, default_knobs(one, problem), threads)
 
 
 def test_the_ladder_and_its_order():
@@ -38,9 +38,7 @@ def test_shapes_and_teams(name, dtype):
 
 @pytest.mark.slow
 def test_every_knob_of_tiled():
-    problem = SPEC.problem(131, heads=2, kv_heads=1, causal=1)
-    for knobs in knob_sets(variant("forward", "tiled"), problem):
-        check(case("tiled", problem, 3, knobs))
+    check_knobs("forward", "tiled", SPEC.problem(131, heads=2, kv_heads=1, causal=1))
 
 
 def test_only_naive_asks_for_memory_of_order_n_squared():

@@ -6,6 +6,7 @@ from attention_fixtures import (
     Case,
     check,
     check_everywhere,
+    check_knobs,
     default_knobs,
     needs_compiler,
     run,
@@ -15,7 +16,7 @@ from attention_fixtures import (
 )
 
 from advisor.kernels.fused.spec import SPEC
-from advisor.kernels.variant import knob_sets, variants
+from advisor.kernels.variant import variants
 
 TILED = ("owners", "partial", "kept", "pair")
 ALL = ("naive", *TILED)
@@ -23,9 +24,9 @@ ALL = ("naive", *TILED)
 pytestmark = needs_compiler
 
 
-def case(name, problem, threads=2, knobs=None):
+def case(name, problem, threads=2):
     one = variant("fused", name)
-    return Case("fused", one, problem, knobs or default_knobs(one, problem), threads)
+    return Case("fused", one, problem, default_knobs(one, problem), threads)
 
 
 def test_the_ladder_and_its_order():
@@ -45,9 +46,7 @@ def test_shapes_and_teams(name, dtype):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", TILED)
 def test_every_knob(name):
-    problem = SPEC.problem(131, heads=2, kv_heads=1, causal=1)
-    for knobs in knob_sets(variant("fused", name), problem):
-        check(case(name, problem, 3, knobs))
+    check_knobs("fused", name, SPEC.problem(131, heads=2, kv_heads=1, causal=1))
 
 
 @pytest.mark.parametrize("name", ["partial", "kept", "pair"])
