@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import signal
+import time
 
 import pytest
-from commanding import Site
+from commanding import Site, workers_of
 
 SMALL = ("validate", "--kernel", "forward,decode", "--n", "64,128", "--budget", "15s")
 
@@ -31,6 +33,23 @@ def test_a_small_run_has_figures_verdicts_and_says_what_is_missing(site):
     assert {f["verdict"] for f in found["findings"]} <= {"reproduced", "not reproduced", "not testable here"}
     (gpu,) = [f for f in found["findings"] if f["finding"].startswith("atomics")]
     assert gpu["verdict"] == "not testable here"
+
+
+@pytest.mark.slow
+def test_an_ended_run_prints_what_it_has(site):
+    running = site.start("validate", "--kernel", "forward", "--n", "64..4096", "--budget", "100s")
+    heard = []
+    for line in running.stderr:
+        heard.append(line)
+        if line.startswith("forward: "):
+            break
+    time.sleep(5)
+    running.send_signal(signal.SIGTERM)
+    out, rest = running.communicate(timeout=60)
+    assert running.returncode == 3, "".join(heard) + rest
+    assert "interrupted" in rest
+    assert "Findings of the paper" in out
+    assert workers_of(running.pid) == []
 
 
 @pytest.mark.parametrize(
