@@ -10,6 +10,10 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 
+WIDE = 180
+"""Columns of a table with a column a size, where there is no terminal to say otherwise."""
+
+
 def table() -> Table:
     """An empty table with a rule below its head."""
     from rich import box
@@ -33,13 +37,13 @@ def sign(name: str) -> str:
     return wanted
 
 
-def rendered(drawn: Table) -> str:
-    """The text of a Rich table at the width of the terminal, 120 columns elsewhere."""
+def rendered(drawn: Table, elsewhere: int = 120) -> str:
+    """The text of a Rich table at the width of the terminal, so many columns where there is none."""
     import io
 
     from rich.console import Console
 
-    width = None if sys.stdout is not None and sys.stdout.isatty() else 120
+    width = None if sys.stdout is not None and sys.stdout.isatty() else elsewhere
     console = Console(file=io.StringIO(), width=width, no_color=True, highlight=False)
     console.print(drawn)
     text = console.file.getvalue()  # type: ignore[attr-defined]
@@ -53,4 +57,4 @@ def rows(columns: Sequence[str], cells: Sequence[Sequence[str]], right: int = 0)
         drawn.add_column(name, justify="right" if index >= right else "left")
     for line in cells:
         drawn.add_row(*line)
-    return rendered(drawn)
+    return rendered(drawn, elsewhere=WIDE)

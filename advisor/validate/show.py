@@ -106,10 +106,12 @@ def crossovers(found: Sequence[Crossover], cpus: int) -> str:
     paper = {row.n: row for row in published.forward()}
     for n in {c.n for c in found if c.kernel == "forward"} & set(paper):
         row = paper[n]
-        mark = " (not testable here)" if row.best_threads > cpus else ""
+        mark = "*" if row.best_threads > cpus else ""
         words = f"{row.best_threads}: {row.speedup:g} / {row.slowdown:g}{mark}"
         lines.setdefault(("forward", "paper, of 128"), {})[n] = words
-    return _by_kernel(("variant",), dict(sorted(lines.items(), key=lambda item: item[0])))
+    table = _by_kernel(("variant",), dict(sorted(lines.items(), key=lambda item: item[0])))
+    starred = any("*" in words for line in lines.values() for words in line.values())
+    return f"{table}\n * more threads than there are CPUs here: not testable here" if starred else table
 
 
 def fusions(found: Sequence[Fusion]) -> str:
