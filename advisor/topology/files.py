@@ -67,6 +67,14 @@ def names(folder: str) -> list[str]:
         return []
 
 
+def is_folder(path: str) -> bool:
+    """Whether there is such a folder."""
+    found = os.path.isdir(path)
+    if found and seen is not None:
+        seen.setdefault(path, None)
+    return found
+
+
 def numbered(folder: str, prefix: str) -> list[int]:
     """N of every `prefixN` in a folder, ascending: `numbered(".../cpu", "cpu")`."""
     tails = (name[len(prefix) :] for name in names(folder) if name.startswith(prefix))

@@ -224,7 +224,7 @@ class _Groups:
     def text(self, path: str, text: str) -> str:
         """A file that speaks of groups, written anew from what the probe reads of it."""
         if path == "proc/self/cpuset":
-            return self.renamed(text)
+            return f"{self.renamed(text.strip())}\n"
         if path == "proc/self/cgroup":
             return "".join(f"0:{name}:{self.renamed(group)}\n" for name, group in self.groups.items())
         if path == "proc/self/mountinfo":

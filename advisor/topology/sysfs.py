@@ -13,7 +13,7 @@ import os
 from collections import namedtuple
 
 from advisor.topology import cpuinfo
-from advisor.topology.files import cpu_set, number, numbered, span, text
+from advisor.topology.files import cpu_set, is_folder, number, numbered, span, text
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -113,7 +113,7 @@ def _online_by_folder(folder: str) -> Ids:
     The kernel hides the topology folder of an offline CPU; cpu0 often has no `online` file.
     """
     ids = numbered(folder, "cpu")
-    shown = {cpu for cpu in ids if os.path.isdir(f"{folder}/cpu{cpu}/topology")} or set(ids)
+    shown = {cpu for cpu in ids if is_folder(f"{folder}/cpu{cpu}/topology")} or set(ids)
     return tuple(cpu for cpu in ids if cpu in shown and number(f"{folder}/cpu{cpu}/online") != 0)
 
 
@@ -151,7 +151,7 @@ def _has_stem(root: str, online: Ids, stem: str) -> bool:
     """Whether the first CPU that has a topology folder has this file: asked once, not once a CPU."""
     for cpu in online:
         folder = os.path.join(root, CPU, f"cpu{cpu}", "topology")
-        if os.path.isdir(folder):
+        if is_folder(folder):
             return os.path.exists(f"{folder}/{stem}_list") or os.path.exists(f"{folder}/{stem}")
     return False
 
