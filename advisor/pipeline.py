@@ -14,7 +14,7 @@ from advisor import codec, paths
 from advisor.errors import AdvisorError, BadInput, UnknownName
 from advisor.kernels import registry
 from advisor.kernels.memory import USABLE, need_bytes, room_bytes
-from advisor.kernels.variant import Variant, check_expressions, variants
+from advisor.kernels.variant import Variant, check_expressions, for_machine, variants
 from advisor.records import Machine, Problem
 from advisor.search.space import space_options
 from advisor.topology import probe as topology
@@ -225,7 +225,7 @@ def verify(asked: VerifyRequest, progress: Progress) -> list[tuple[str, Row]]:
     machine = topology.probe()
     space_options(machine)  # without a compiler nothing can be checked, and that is no success
     found: list[tuple[str, Row]] = []
-    for part in _parts(asked):
+    for part in _parts(asked, machine):
         progress.stage(f"verify {part.spec.name}", None)
         for row in rows(machine, part.spec, part.variants, part.problems):
             found.append((part.spec.name, row))
@@ -233,10 +233,10 @@ def verify(asked: VerifyRequest, progress: Progress) -> list[tuple[str, Row]]:
     return found
 
 
-def _parts(asked: VerifyRequest) -> list[_Part]:
+def _parts(asked: VerifyRequest, machine: Machine) -> list[_Part]:
     """What a request means; a dtype or variant counts for the kernels that have it."""
     specs = [registry.spec(kernel, asked.kernel_dirs) for kernel in asked.kernels]
-    parts = [_part(asked, spec) for spec in specs]
+    parts = [_part(asked, spec, machine) for spec in specs]
     known = [variant.name for part in parts for variant in part.variants]
     for name in asked.variants:
         if name not in known:
@@ -249,13 +249,13 @@ def _parts(asked: VerifyRequest) -> list[_Part]:
     return [part for part in (wanted if asked.variants else parts) if part.variants and part.problems]
 
 
-def _part(asked: VerifyRequest, spec: KernelSpec) -> _Part:
+def _part(asked: VerifyRequest, spec: KernelSpec, machine: Machine) -> _Part:
     """All variants of a kernel, and the problems of the dtype asked for, read and checked."""
     dtypes = spec.dtypes if asked.dtype is None else tuple({asked.dtype} & set(spec.dtypes))
     further = [spec.problem(n, asked.dtype or "float32") for n in asked.sizes if dtypes]
     problems = tuple(problem for problem in (*spec.edges(), *further) if problem.dtype in dtypes)
     check_memory(spec, problems)
-    found = variants(spec.name, asked.kernel_dirs)
+    found = for_machine(variants(spec.name, asked.kernel_dirs), machine)
     for variant in found:
         check_expressions(variant, problems)
     return _Part(spec, found, problems)

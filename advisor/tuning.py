@@ -21,7 +21,7 @@ from filelock import FileLock, Timeout
 from advisor import __version__, codec, paths
 from advisor.errors import BadInput, Busy
 from advisor.kernels import registry
-from advisor.kernels.variant import check_expressions, variants
+from advisor.kernels.variant import check_expressions, for_machine, variants
 from advisor.pipeline import check_memory, check_shape, folder_of, own_shape, remember
 from advisor.records import Machine, Measurement, Pairs, Problem, Section, Table, pairs
 from advisor.search.space import SpaceOptions, first_of_each_language, space_options
@@ -167,7 +167,7 @@ def _request(asked: TuneRequest, kernel: str, machine: Machine, budget_s: float 
     shape = own_shape(spec, dict(asked.shape))
     problems = tuple(spec.problem(n, dtype=asked.dtype, **shape) for n in asked.sizes)
     check_memory(spec, problems)
-    found = variants(kernel, asked.kernel_dirs)
+    found = for_machine(variants(kernel, asked.kernel_dirs), machine)
     for variant in found:
         check_expressions(variant, problems)
     options = Options(

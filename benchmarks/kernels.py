@@ -50,7 +50,7 @@ from advisor.kernels.compilers import compilers, find_compiler
 from advisor.kernels.memory import operand_bytes
 from advisor.kernels.pool import WorkerPool
 from advisor.kernels.registry import spec
-from advisor.kernels.variant import Variant, variants
+from advisor.kernels.variant import Variant, for_machine, variants
 from advisor.records import DTYPES, Choice, Machine, Pairs, Problem, pairs
 from advisor.search.space import cpu_budget
 from advisor.topology.placement import evaluate
@@ -298,7 +298,7 @@ class Run:
 @contextlib.contextmanager
 def opened(kernel: str, machine: Machine, torch: TorchPeer | None, budget_s: float) -> Iterator[Bench]:
     """The pools of one kernel, closed at the end."""
-    known = variants(kernel)
+    known = for_machine(variants(kernel), machine)
     with contextlib.ExitStack() as stack:
         pool = stack.enter_context(WorkerPool(machine, spec(kernel), known))
         floor = None

@@ -21,7 +21,7 @@ from typing import Any
 from advisor.codec import digest, to_json
 from advisor.kernels.pool import WorkerPool
 from advisor.kernels.registry import spec as spec_of
-from advisor.kernels.variant import variants
+from advisor.kernels.variant import for_machine, variants
 from advisor.search.log import Log
 from advisor.search.request import Options, Outcome, Report, Request, Silent
 from advisor.search.space import space_options
@@ -48,7 +48,8 @@ def request(asked: argparse.Namespace) -> Request:
     space = space_options(machine)
     space = space if asked.all_compilers else space._replace(compilers=space.compilers[:1])
     options = Options(space, budget_s=asked.limit, exhaustive=True, seed=asked.seed)
-    return Request(machine, kernel, variants(asked.kernel), problems, options, digest(os.urandom(8).hex()))
+    known = for_machine(variants(asked.kernel), machine)
+    return Request(machine, kernel, known, problems, options, digest(os.urandom(8).hex()))
 
 
 def measured_seconds(outcome: Outcome) -> dict[int, dict[str, float]]:

@@ -29,6 +29,7 @@ __all__ = [
     "default_build",
     "entry_dims",
     "evaluate",
+    "for_machine",
     "is_valid",
     "knob_sets",
     "macro_values",
@@ -66,7 +67,8 @@ class Variant(NamedTuple):
     `source_hash`: 12 hex digits of the sha256 of the file, and of the headers beside it that it includes.
 
     `macros` maps a macro to an expression over the dims, `reads`, `writes`, `atomics` are expressions over dims and
-    knobs (elements moved, atomic updates), `valid` expressions that must all hold for a choice to exist.
+    knobs (elements moved, atomic updates), `valid` expressions that must all hold for a choice to exist. `needs`: (build
+    knob, value, instruction sets without which that value is not worth a build).
     """
 
     kernel: str
@@ -88,6 +90,7 @@ class Variant(NamedTuple):
     atomics: str
     mapping: str
     rank: int
+    needs: tuple[tuple[str, int, tuple[str, ...]], ...] = ()
 
 
 def variants(kernel: str, extra_dirs: Sequence[str] = ()) -> tuple[Variant, ...]:
@@ -188,6 +191,9 @@ def read_variant(path: str, kernel: str) -> Variant:
         atomics=head["atomics"],
         mapping=head["mapping"],
         rank=head["rank"],
+        needs=tuple(
+            (knob, int(value), tuple(flags)) for knob, of in head["needs"].items() for value, flags in of.items()
+        ),
     )
     _check(SUFFIXES.get(suffix) == variant.language, path, "language", variant.language, "that of the file's suffix")
     _check_names(variant)
@@ -215,6 +221,7 @@ _KINDS: dict[str, tuple[type, ...]] = {
     "atomics": (str, int),
     "mapping": (str,),
     "rank": (int,),
+    "needs": (dict,),
 }
 _OPTIONAL: dict[str, Any] = {
     "requires": [],
@@ -224,6 +231,7 @@ _OPTIONAL: dict[str, Any] = {
     "defaults": {},
     "valid": [],
     "atomics": "0",
+    "needs": {},
 }
 
 
@@ -266,6 +274,9 @@ def _check_names(variant: Variant) -> None:
 
 def _check_knobs(variant: Variant) -> None:
     path, knobs = variant.path, dict(variant.build_knobs) | dict(variant.run_knobs)
+    for knob, value, flags in variant.needs:
+        good = value in dict(variant.build_knobs).get(knob, ()) and all(_ISA.match(flag) for flag in flags)
+        _check(good, path, "needs", f"{knob} {value} {flags}", "build knob -> value -> flags as in /proc/cpuinfo")
     for knob, values in knobs.items():
         whole = all(isinstance(value, int) and not isinstance(value, bool) for value in values)
         _check(bool(values) and whole and len(set(values)) == len(values), path, knob, values, "distinct whole numbers")
@@ -392,6 +403,22 @@ def entry_dims(spec: KernelSpec, variant: Variant, problem: Problem, knobs: Pair
     """What the entry gets as `dims`: the spec's dims, then the run knobs."""
     known = problem.dims()
     return (*(known[name] for name in spec.dims), *run_values(variant, knobs))
+
+
+def for_machine(found: Sequence[Variant], machine: Machine) -> tuple[Variant, ...]:
+    """The variants with those values of build knobs left out that need what the machine lacks.
+
+    A value that every choice would need stays, so that a variant still says what is missing (`missing_isa`).
+    """
+    return tuple(variant._replace(build_knobs=_able_knobs(variant, machine)) for variant in found)
+
+
+def _able_knobs(variant: Variant, machine: Machine) -> Knobs:
+    unable = {(knob, value) for knob, value, flags in variant.needs if not all(flag in machine.isa for flag in flags)}
+    kept = [
+        (knob, tuple(value for value in values if (knob, value) not in unable)) for knob, values in variant.build_knobs
+    ]
+    return tuple((knob, able or values) for (knob, able), (_, values) in zip(kept, variant.build_knobs, strict=True))
 
 
 def missing_isa(variant: Variant, machine: Machine) -> tuple[str, ...]:

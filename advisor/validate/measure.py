@@ -15,7 +15,7 @@ from functools import partial
 from advisor.kernels import registry
 from advisor.kernels.pool import WorkerPool
 from advisor.kernels.spec import KernelSpec
-from advisor.kernels.variant import Variant, variants
+from advisor.kernels.variant import Variant, for_machine, variants
 from advisor.records import Machine, Problem
 from advisor.search.request import Progress
 from advisor.search.samples import smooth_p25
@@ -79,7 +79,7 @@ def measure(
         with contextlib.ExitStack() as stack:
             jobs = []
             for kernel, spec, asked in plans:
-                own = variants(kernel, request.kernel_dirs)
+                own = for_machine(variants(kernel, request.kernel_dirs), machine)
                 pool = stack.enter_context(open_pool(machine, spec, own))
                 jobs.append(Job(kernel, spec, own, asked, pool))
             floor_spec, floor_variants = registry.spec("read", [FOLDER]), variants("read", [FOLDER])

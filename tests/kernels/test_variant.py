@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pathlib
 
 import kernel_fixtures as fixtures
 import pytest
@@ -12,6 +13,7 @@ from advisor.errors import BadInput, UnknownName
 from advisor.kernels.variant import (
     default_build,
     entry_dims,
+    for_machine,
     knob_sets,
     macro_values,
     missing_isa,
@@ -188,3 +190,24 @@ def test_more_knob_values_than_a_search_can_list_are_refused(tmp_path):
     knobs = {f"k{i}": list(range(10)) for i in range(5)}
     with pytest.raises(BadInput, match="combinations"):
         read_variant(write(tmp_path, run_knobs=knobs, defaults={**dict.fromkeys(knobs, 1), "ADV_STEP": 2}), "scale")
+
+
+def test_values_that_need_what_a_machine_lacks_are_left_out():
+    narrow = fixtures.here()._replace(isa=("avx2", "fma"))
+    wide = narrow._replace(isa=("avx2", "fma", "avx512f"))
+    (split,) = (one for one in variants("decode") if one.name == "split")
+    assert dict(for_machine([split], wide)[0].build_knobs)["ADV_V"] == (32, 64)
+    assert dict(for_machine([split], narrow)[0].build_knobs)["ADV_V"] == (32,)
+    (amx,) = (one for one in variants("forward") if one.name == "amx")
+    kept = for_machine([amx], narrow)[0]
+    assert dict(kept.build_knobs)["ADV_V"] == (64,)
+    assert "avx512f" in missing_isa(kept, narrow)
+
+
+def test_needs_that_name_no_value_are_refused(tmp_path):
+    text = pathlib.Path(fixtures.good("rows").path).read_text()
+    lying = text.replace('"defaults"', '"needs": {"ADV_STEP": {"5": ["avx512f"]}}, "defaults"')
+    path = tmp_path / "rows.c"
+    path.write_text(lying)
+    with pytest.raises(BadInput, match="needs"):
+        read_variant(str(path), "scale")

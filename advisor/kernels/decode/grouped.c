@@ -4,7 +4,7 @@
   "macros": {"ADV_D": "head_dim", "ADV_G": "heads // kv_heads"},
   "build_knobs": {"ADV_V": [32, 64], "ADV_H": [2, 4]},
   "run_knobs": {"block": [16, 32, 64], "fetch": [0, 1]},
-  "defaults": {"ADV_V": 32, "ADV_H": 2, "block": 16, "fetch": 1},
+  "needs": {"ADV_V": {"64": ["avx512f"]}}, "defaults": {"ADV_V": 32, "ADV_H": 2, "block": 16, "fetch": 1},
   "valid": ["head_dim % 16 == 0", "head_dim <= 512", "heads // kv_heads >= 2", "heads // kv_heads <= 64"],
   "reads": "batch * heads * head_dim + 2 * batch * kv_heads * n * head_dim", "writes": "batch * heads * head_dim",
   "atomics": "0",

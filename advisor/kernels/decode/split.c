@@ -4,7 +4,7 @@
   "macros": {"ADV_D": "head_dim"},
   "build_knobs": {"ADV_V": [32, 64], "ADV_R": [4, 8]},
   "run_knobs": {"block": [16, 64, 128, 512], "ahead": [0, 16]},
-  "defaults": {"ADV_V": 32, "ADV_R": 8, "block": 128, "ahead": 16},
+  "needs": {"ADV_V": {"64": ["avx512f"]}}, "defaults": {"ADV_V": 32, "ADV_R": 8, "block": 128, "ahead": 16},
   "valid": ["head_dim % (ADV_V // 4) == 0", "head_dim <= 512"],
   "reads": "batch * heads * (head_dim + 2 * n * head_dim)", "writes": "batch * heads * head_dim",
   "atomics": "0",

@@ -3,7 +3,7 @@
   "language": "c", "symbol": "forward_tiled", "dtypes": ["float32", "float64"], "requires": [],
   "macros": {"ADV_D": "head_dim"},
   "build_knobs": {"ADV_V": [32, 64], "ADV_M": [4, 6, 8, 12], "ADV_N": [1, 2, 3]},
-  "defaults": {"ADV_V": 32, "ADV_M": 6, "ADV_N": 2},
+  "needs": {"ADV_V": {"64": ["avx512f"]}}, "defaults": {"ADV_V": 32, "ADV_M": 6, "ADV_N": 2},
   "valid": ["head_dim <= 256", "ADV_M * ADV_N <= 24", "ADV_M * ADV_N >= 12", "ADV_M * ADV_N != 18"],
   "reads": "batch * n * head_dim * (heads + 2 * kv_heads)", "writes": "batch * heads * n * head_dim", "atomics": "0",
   "mapping": "strips of ADV_N vectors of query rows of all heads, handed out one by one, the longest first", "rank": 10

@@ -4,7 +4,7 @@
   "macros": {"ADV_D": "head_dim"},
   "build_knobs": {"ADV_V": [32, 64], "ADV_M": [4, 6, 8, 12], "ADV_N": [2, 3]},
   "run_knobs": {"block": [4, 8, 16]},
-  "defaults": {"ADV_V": 32, "ADV_M": 6, "ADV_N": 2, "block": 8},
+  "needs": {"ADV_V": {"64": ["avx512f"]}}, "defaults": {"ADV_V": 32, "ADV_M": 6, "ADV_N": 2, "block": 8},
   "valid": ["head_dim <= 256", "ADV_V == 32 and ADV_M * ADV_N == 12 or ADV_V == 64 and ADV_M * ADV_N == 24"],
   "reads": "batch * n * (head_dim * (4 * heads + 6 * kv_heads) + 2 * heads)", "writes": "batch * n * (2 * head_dim * (heads + kv_heads) + 2 * heads)", "atomics": "0",
   "mapping": "strips of ADV_N vectors of query rows, then of key rows, of all heads, handed out one by one, head by head, the longest first", "rank": 20
