@@ -7,8 +7,6 @@ import pytest
 from trees import X86_HEAD, Shape, affinity, cgroup2, machine, node, put
 
 from advisor import identity
-from advisor.records import pairs
-from advisor.topology.probe import topology
 
 LOOKS = """
 import json, sys
@@ -128,35 +126,31 @@ def test_trying_the_memory_policy_leaves_it_as_it_was():
     assert allowed is False if before is None else allowed in (True, False)
 
 
-def test_a_machine_explains_itself_to_itself(plain):
-    found = topology(str(plain))
-    assert identity.explain(found, found) == []
+@pytest.mark.parametrize(
+    ("path", "text"),
+    [
+        ("proc/meminfo", "MemTotal: 999999 kB\n"),
+        ("sys/devices/system/node/node0/meminfo", "Node 0 MemTotal: 999999 kB\n"),
+        ("proc/uptime", "1.0 1.0\n"),
+        ("proc/loadavg", "99 99 99\n"),
+        ("proc/sys/kernel/random/boot_id", "another\n"),
+        ("proc/sys/kernel/hostname", "elsewhere\n"),
+        ("proc/sys/kernel/osrelease", "6.99.0\n"),
+        ("sys/devices/system/cpu/cpu0/cpufreq/scaling_cur_freq", "800000\n"),
+        ("sys/devices/system/cpu/cpu0/cpufreq/cpuinfo_max_freq", "800000\n"),
+        ("proc/cpuinfo", X86_HEAD + "cpu MHz\t\t: 800.0\nmicrocode\t: 0xffff\nbogomips\t: 1.0\n"),
+    ],
+)
+def test_what_a_reboot_or_growing_memory_changes_is_in_no_id(plain, other, path, text):
+    put(other, path, text)
+    assert ids(plain) == ids(other)
 
 
-def test_explain_names_what_differs_in_the_hardware(tmp_path, plain):
-    other = machine(tmp_path / "more", Shape(sockets=2, cores=8, smt=2))
-    put(other, "proc/cpuinfo", X86_HEAD.replace("Fake", "Other"))
-    sentences = identity.explain(topology(str(plain)), topology(str(other)))
-    assert any("model" in s and "Fake" in s and "Other" in s for s in sentences)
-    assert any("4 core" in s and "8 core" in s for s in sentences)
-    assert all("do not hold" in s for s in sentences)
-
-
-def test_explain_names_limits(plain, other):
-    affinity(other, "0-3")
-    cgroup2(other, "/a", {"a/cpu.max": "150000 100000"})
-    sentences = identity.explain(topology(str(plain)), topology(str(other)))
-    assert any("quota" in s and "1.5" in s for s in sentences)
-    assert any("in reach" in s for s in sentences)
-
-
-def test_explain_names_environment_fields(plain):
-    old = topology(str(plain))._replace(environment=pairs({"gcc": "12.2.0", "kernel": "6.1"}))
-    new = old._replace(environment=pairs({"gcc": "13.1.0", "kernel": "6.1"}))
-    (sentence,) = identity.explain(old, new)
-    assert "gcc" in sentence
-    assert "stale" in sentence
-    assert "13.1.0" in sentence
+def test_a_recorded_memory_policy_counts_where_there_are_several_nodes(plain, other):
+    put(plain, identity.RECORDED_POLICY, "True\n")
+    put(other, identity.RECORDED_POLICY, "False\n")
+    assert ids(plain)[0] == ids(other)[0]
+    assert ids(plain)[1] != ids(other)[1]
 
 
 @pytest.mark.parametrize(("release", "kernel"), [("6.18.44-fc", "6.18"), ("5.15.0-1-generic", "5.15"), ("weird", None)])
