@@ -343,6 +343,8 @@ def fades(evidence: Evidence) -> _Case:
     if len(lines) < 2 or (lines[0].beside_over_base or 0.0) < STALLED:
         return _Case("-", NOT_TESTABLE, "no stall at the smallest n, or only one n was measured")
     first, last = lines[0], lines[-1]
+    if (_quiet(evidence, first.n) or 0.0) >= STALLED:
+        return _Case("-", NOT_TESTABLE, "threads stalled without our neighbour too: this machine was not quiet")
     share = (last.beside_over_base or 0.0) / (first.beside_over_base or 1.0)
     level = [p for p in lines if p.beside_ns and first.beside_ns and p.beside_ns < FLAT * first.beside_ns]
     ours = (
@@ -371,9 +373,11 @@ def crowd_costs(evidence: Evidence) -> _Case:
     n, worst = max(lines, key=lambda line: line[1].value)
     ours = f"at most {words(worst)}x, at n={n}"
     why = f"{2 * evidence.node.cpus} threads on {evidence.node.cpus} CPUs, spinning as the runtime does by default"
+    if worst.low is None:
+        return _Case(ours, NOT_TESTABLE, "too few rounds for an interval")
     if _above(worst, CROWD_WORST):
         return _Case(ours, NOT_REPRODUCED, why)
-    if worst.value > CROWD_WORST or not _below(worst, CROWD_WORST):
+    if not _below(worst, CROWD_WORST):
         return _Case(ours, NOT_TESTABLE, f"the interval holds {CROWD_WORST}: this machine was too busy to tell")
     return _Case(ours, REPRODUCED, why)
 
@@ -385,4 +389,6 @@ def crowd_pays(evidence: Evidence) -> _Case:
         return _Case("-", NOT_TESTABLE, f"no n from {CROWD_N} on was measured with twice as many threads as CPUs")
     n, best = min(lines, key=lambda line: line[1].value)
     ours = f"{1 / best.value:.2f}x as fast at n={n}"
+    if best.low is None:
+        return _Case(ours, NOT_TESTABLE, "too few rounds for an interval")
     return _Case(ours, _verdict(_below(best, 1 / CLEAR)), f"faster by {CLEAR}x at least; the paper has {CROWD_GAIN}x")

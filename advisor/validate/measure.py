@@ -12,6 +12,8 @@ import time
 from collections.abc import Callable, Sequence
 from functools import partial
 
+import psutil
+
 from advisor.kernels import registry
 from advisor.kernels.pool import WorkerPool
 from advisor.kernels.spec import KernelSpec
@@ -48,12 +50,18 @@ Phase = tuple[float, Callable[[float], None]]
 """Weight of a phase, and the phase: it is told the end of its time on the clock."""
 
 
+def busy_percent() -> float:
+    """Busy share of all CPUs over half a second in which nothing of ours runs, in percent."""
+    return psutil.cpu_percent(interval=0.5)
+
+
 def measure(
     request: Request,
     machine: Machine,
     progress: Progress,
     open_pool: Callable[[Machine, KernelSpec, Sequence[Variant]], Pool] = WorkerPool,
     clock: Callable[[], float] = time.monotonic,
+    busy: Callable[[], float] = busy_percent,
 ) -> Measured:
     """Measure what a request asks for, as far as its budget goes.
 
@@ -63,11 +71,13 @@ def measure(
         progress: told how it goes.
         open_pool: makes the executor of a kernel, a context manager.
         clock: seconds.
+        busy: busy share of all CPUs now, in percent.
 
     Raises:
         BadInput: a size, shape, dtype or thread count that makes no sense, or no compiler.
     """
     begun = clock()
+    busy_before = busy()
     found = Found()
     crowd = teams_of(machine, teams(machine, request.threads))
     options = space_options(machine)
@@ -97,6 +107,7 @@ def measure(
         tuple(found.missing),
         interrupted,
         clock() - begun,
+        busy_before,
     )
 
 

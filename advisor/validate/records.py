@@ -79,7 +79,10 @@ class StackCheck(NamedTuple):
 
 
 class Measured(NamedTuple):
-    """All that one run measured. `missing`: what it was asked for and did not get to, in words."""
+    """All that one run measured. `missing`: what it was asked for and did not get to, in words.
+
+    `busy_percent`: busy share of all CPUs before anything of ours ran.
+    """
 
     node: Node
     series: tuple[Series, ...] = ()
@@ -89,6 +92,7 @@ class Measured(NamedTuple):
     missing: tuple[str, ...] = ()
     interrupted: bool = False
     seconds: float = 0.0
+    busy_percent: float | None = None
 
 
 # --- judged ---
@@ -227,3 +231,4 @@ class Report(NamedTuple):
     missing: tuple[str, ...]
     interrupted: bool
     seconds: float
+    busy_percent: float | None

@@ -42,6 +42,7 @@ def report(request: Request, measured: Measured) -> Report:
         missing=measured.missing,
         interrupted=measured.interrupted,
         seconds=measured.seconds,
+        busy_percent=measured.busy_percent,
     )
 
 

@@ -12,6 +12,9 @@ from advisor.render import rows, sign
 from advisor.validate import published
 from advisor.validate.records import Crossover, Estimate, Finding, Fusion, Growth, Plateau, Report, Traffic
 
+QUIET_PERCENT = 10.0
+"""Busy share of all CPUs from which on a machine is not quiet: on two CPUs a fifth of one of them."""
+
 Lines = Mapping[tuple[str, ...], Mapping[int, str]]
 """Label of a line -> size -> what stands there."""
 
@@ -48,6 +51,7 @@ def shown(report: Report) -> str:
     parts = [
         f"{node.model_name or 'CPU'}: {node.cpus} CPUs in reach, {node.numa_nodes} {numa}; {shape}; "
         f"{report.seconds:.0f} s",
+        _busy_words(report.busy_percent),
         _part("Growth: exponent of n up to each size from the one before it", growth(report.growth)),
         _part(
             "Threads: best count at each n, its speed-up over 1 thread / how much slower all threads are",
@@ -68,6 +72,12 @@ def shown(report: Report) -> str:
         ),
     ]
     return "\n\n".join(part for part in parts if part)
+
+
+def _busy_words(percent: float | None) -> str:
+    if percent is None or percent <= QUIET_PERCENT:
+        return ""
+    return f"CPUs were {percent:.0f} % busy before the first measurement: other work runs here, quote none of this"
 
 
 def _part(title: str, table: str) -> str:

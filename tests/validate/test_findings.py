@@ -150,6 +150,13 @@ def test_a_penalty_that_stays_does_not_fade():
     assert of(found, "decode: that is a plateau").verdict == NOT_REPRODUCED
 
 
+def test_stalls_without_the_neighbour_leave_the_plateau_open():
+    seen = [w._replace(mean_ns=w.mean_ns * 1000) if w.threads == 8 else w for w in plateau(lambda n: 8e6 + n)]
+    found = verdicts(NODE, seen=seen)
+    assert "was not quiet" in of(found, "decode: all threads").why
+    assert of(found, "decode: that is a plateau").verdict == NOT_TESTABLE
+
+
 def crowded(ratios, spread=0.0):
     """Twice as many threads as CPUs over as many, neither pinned."""
     return [
@@ -177,6 +184,12 @@ def test_noise_decides_nothing_on_oversubscription():
     base, wide = crowded({1024: 2.8}, spread=0.5)
     series = [base, wide._replace(samples_ns=wide.samples_ns[::-1][1:] + wide.samples_ns[:1])]
     assert of(verdicts(NODE, series), "decode: twice").verdict == NOT_TESTABLE
+
+
+def test_few_rounds_decide_nothing_on_oversubscription():
+    series = [s._replace(samples_ns=s.samples_ns[:3]) for s in crowded({16384: 12.0})]
+    found = verdicts(NODE, series)
+    assert {of(found, name).verdict for name in ("decode: twice", "decode: and pay")} == {NOT_TESTABLE}
 
 
 def test_the_stack():

@@ -66,7 +66,11 @@ class Lab:
 
     def run(self, **asked):
         """Measured."""
-        return measure(Request(**asked), MACHINE, Silent(), self.open, self.clock)
+        return self.measured(Request(**asked))
+
+    def measured(self, request, busy=0.0):
+        """Measured, on a machine so busy."""
+        return measure(request, MACHINE, Silent(), self.open, self.clock, lambda: busy)
 
 
 def test_with_time_enough_nothing_is_missing():
@@ -143,7 +147,7 @@ def test_an_interrupt_keeps_whole_rounds():
 def test_a_variant_that_fails_is_named_and_the_others_go_on():
     lab = Lab(statuses=lambda p, c: "wrong" if c.build.variant == "naive" and p.n == 128 else "ok")
     asked = Request(kernels=("forward",), sizes=(64, 128), budget_s=10_000)
-    measured = measure(asked, MACHINE, Silent(), lab.open, lab.clock)
+    measured = lab.measured(asked)
     failed = [s for s in measured.series if s.status != "ok"]
     assert {(s.variant, s.problem.n, s.status, s.reason) for s in failed} == {("naive", 128, "wrong", "as told")}
     found = report(asked, measured)
@@ -159,7 +163,7 @@ def test_other_kernels_than_decode_need_no_neighbour():
 def test_the_report_of_a_made_up_machine_reproduces_the_plateau():
     asked = Request(sizes=(64, 128), budget_s=10_000)
     lab = Lab()
-    measured = measure(asked, MACHINE, Silent(), lab.open, lab.clock)
+    measured = lab.measured(asked)
     found = report(asked, measured)
     (stall,) = [f for f in found.findings if f.finding.startswith("decode: all threads")]
     assert stall.verdict == "reproduced"
@@ -172,7 +176,7 @@ def test_the_report_of_a_made_up_machine_reproduces_the_plateau():
 def test_tables_for_people():
     asked = Request(sizes=(64, 4096), budget_s=10_000)
     lab = Lab(statuses=lambda p, c: "crashed" if c.build.variant == "rows" else "ok")
-    text = shown(report(asked, measure(asked, MACHINE, Silent(), lab.open, lab.clock)))
+    text = shown(report(asked, lab.measured(asked)))
     assert text.count("75.497 MB") == 2
     for title in ("Growth", "Threads", "Fused", "Predicted bytes", "Decode quiet", "Findings of the paper"):
         assert f"\n\n{title}" in text, title
@@ -181,10 +185,16 @@ def test_tables_for_people():
     assert "failed: forward rows n=64 1T: as told" in text
 
 
+def test_a_busy_machine_is_told():
+    asked = Request(kernels=("forward",), sizes=(64,), budget_s=10_000)
+    assert "87 % busy" in shown(report(asked, Lab().measured(asked, busy=87.0)))
+    assert "busy before" not in shown(report(asked, Lab().measured(asked, busy=3.0)))
+
+
 def test_a_report_of_nothing_still_has_the_findings():
     asked = Request(kernels=("forward",), sizes=(64,), budget_s=1e-9)
     lab = Lab()
-    text = shown(report(asked, measure(asked, MACHINE, Silent(), lab.open, lab.clock)))
+    text = shown(report(asked, lab.measured(asked)))
     assert "Findings of the paper" in text
     assert "Growth" not in text
 
