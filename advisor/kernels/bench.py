@@ -6,11 +6,12 @@ A variant is checked before it is timed, always: on small edge problems once a b
 
 from __future__ import annotations
 
-import functools
 import os
 import time
+from collections.abc import Sequence
 
 from advisor.kernels import library as lib
+from advisor.kernels import numa
 from advisor.kernels import operands as ops
 from advisor.kernels.judge import Judgement, judge
 from advisor.kernels.library import Loaded
@@ -62,6 +63,8 @@ class Bench:
         self._runtimes: tuple[str, ...] = ()
         self._team: Team | None = None
         self._current: Drawn | None = None
+        self._memory = numa.Where("default", ())
+        self._lying: dict[tuple[Drawn, int, Team | None], numa.Lying | None] = {}
 
     def needs_inputs(self, trial: Trial) -> bool:
         """Whether this trial's problem is another than the last one's, so that there may be inputs to make."""
@@ -70,6 +73,7 @@ class Bench:
     def prepare(self, trial: Trial) -> None:
         """Let go of the last problem, and make inputs and reference of this one where they are not here yet."""
         self._current = self._team = None
+        self._policy(trial.memory)
         os.sched_setaffinity(0, trial.mask)  # this thread was pinned with its team; making inputs may use all CPUs
         self._forget(_drawn(trial))
         self._reference(_drawn(trial), self._any_operands(_drawn(trial), _shared_sets(trial)))
@@ -83,6 +87,7 @@ class Bench:
             KernelFailed: the entry returned an error code.
             MemoryError: no room.
         """
+        self._policy(trial.memory)
         loaded = self._library(trial)
         tids = self._settle(loaded, trial)
         settled = _tasks()
@@ -114,6 +119,45 @@ class Bench:
             self._team = wanted
         return lib.team(loaded, trial.threads)[0]
 
+    # --- where pages lie ---
+
+    def _policy(self, wanted: numa.Where) -> None:
+        """The memory policy of this thread and of threads it will start; what there is already is left where it lies.
+
+        Raises:
+            PolicyRefused: the kernel does not let us.
+        """
+        if wanted != self._memory:
+            numa.set_policy(wanted)
+            self._memory = wanted
+
+    def _place(self, blocks: Sequence[ops.Block]) -> None:
+        """Give fresh blocks the policy: threads that touch them first may have been started under another one."""
+        for one in blocks:
+            numa.place(*ops.span(one), self._memory)
+
+    def _lying_of(self, trial: Trial) -> numa.Lying | None:
+        """Where the timed operands lie; None on one node under no policy, where there is nothing to tell."""
+        if not trial.own_pages and trial.memory.policy == "default":
+            return None
+        team: Team | None = (trial.threads, trial.cpus, trial.mask) if trial.own_pages else None
+        return self._where_they_lie((_drawn(trial), trial.sets, team))
+
+    def _where_they_lie(self, key: tuple[Drawn, int, Team | None]) -> numa.Lying | None:
+        """What the kernel says of the pages of operands, asked once; None where it says nothing.
+
+        Raises:
+            Refused: the policy that was set is not the one that memory has.
+        """
+        if key not in self._lying:
+            self._lying = {old: found for old, found in self._lying.items() if old in self._operands}
+            ranges = [ops.span(one) for group in self._operands[key].sets for one in group]
+            found = self._lying[key] = numa.lying(ranges)
+            if found is not None and not numa.keeps(found, self._memory):
+                reason = f"memory was to have policy {self._memory.policy}, the kernel says {found.policy}"
+                raise Refused(Reply("skipped", reason))
+        return self._lying[key]
+
     # --- operands and reference ---
 
     def _forget(self, current: Drawn) -> None:
@@ -133,7 +177,7 @@ class Bench:
         if key not in self._operands:
             problem, draw = drawn
             inputs = self.shelf.inputs(drawn, lambda: self.spec.inputs(problem, self.seed, draw))
-            self._operands[key] = ops.make(self.spec, problem, inputs, sets)
+            self._operands[key] = ops.make(self.spec, problem, inputs, sets, self._place)
         return self._operands[key]
 
     def _timed_operands(self, loaded: Loaded, trial: Trial) -> Operands:
@@ -147,7 +191,10 @@ class Bench:
                 del self._operands[other]  # one team's copy at a time beside the one that all are made from
             source = ops.inputs(self.spec, self._any_operands(_drawn(trial)))
 
-            touch = functools.partial(lib.touch, loaded, threads=trial.threads)
+            def touch(blocks: Sequence[ops.Block]) -> None:
+                self._place(blocks)
+                lib.touch(loaded, blocks, trial.threads)
+
             self._operands[key] = ops.make(self.spec, trial.problem, source, trial.sets, touch)
         return self._operands[key]
 
@@ -193,13 +240,16 @@ class Bench:
             raise Refused(
                 Reply("skipped", f"needs a workspace of {size} bytes, there is room for {trial.scratch_bytes}")
             )
-        return lib.scratch(size if loaded.call is None else 0)  # a library allocates for itself
+        space = lib.scratch(size if loaded.call is None else 0)  # a library allocates for itself
+        self._place([space])
+        return space
 
     # --- timing ---
 
     def _timed(self, loaded: Loaded, trial: Trial, threads: tuple[set[int], set[int]], checked: Judgement) -> Reply:
         """Time; `threads` are the ids of the team, and of all threads that there were when it had settled."""
         operands = self._timed_operands(loaded, trial)
+        lying = self._lying_of(trial)
         space = self._scratch(loaded, operands, Edge(trial.problem, trial.dims), trial)
         for index in range(len(operands.sets)):
             for one in ops.outputs(self.spec, operands, index).values():
@@ -227,6 +277,8 @@ class Bench:
             "run_delay": self.meter.kind,
             "steal_ticks": None if steal is None or stolen is None else stolen - steal,
         }
+        if lying is not None:
+            conditions |= {"memory_policy": lying.policy, "pages": tuple(lying.pages.items())}
         return Reply(
             status="ok",
             samples_ns=taken.samples_ns,

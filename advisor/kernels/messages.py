@@ -9,6 +9,7 @@ import json
 from typing import Any, NamedTuple
 
 from advisor.codec import from_json, loads, to_json
+from advisor.kernels.numa import Where
 from advisor.records import Pairs, Problem
 
 
@@ -61,6 +62,7 @@ class Trial(NamedTuple):
         own_pages: operands must have been touched first by this very team (machines with several NUMA nodes).
         scratch_bytes: the most that the variant's workspace may take; None: unknown, no limit.
         draw: what the problem's inputs are drawn from, see KernelSpec.
+        memory: on which nodes the pages of operands and scratch lie.
     """
 
     problem: Problem
@@ -78,6 +80,7 @@ class Trial(NamedTuple):
     own_pages: bool
     scratch_bytes: int | None
     draw: str = "normal"
+    memory: Where = Where("default", ())
 
 
 class Reply(NamedTuple):

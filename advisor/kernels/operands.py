@@ -82,6 +82,11 @@ def block(shape: Sequence[int], dtype: Any) -> Block:
     return Block(whole, data, whole.ctypes.data + GUARD_BYTES)
 
 
+def span(found: Block) -> tuple[int, int]:
+    """First address and bytes of a block, guards included."""
+    return found.address - GUARD_BYTES, found.whole.nbytes
+
+
 def intact(found: Block) -> bool:
     """Whether the canaries on both sides still stand."""
     end = GUARD_BYTES + found.data.nbytes

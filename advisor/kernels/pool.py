@@ -26,6 +26,7 @@ from advisor.kernels.libraries import find_tool
 from advisor.kernels.memory import USABLE, need_bytes, operand_bytes, room_bytes
 from advisor.kernels.messages import Binary, Edge, Hello, Trial
 from advisor.kernels.neighbour import neighbour
+from advisor.kernels.numa import where
 from advisor.kernels.process import LAUNCH_MASK, openmp_environment
 from advisor.kernels.registry import origin
 from advisor.kernels.spec import KernelSpec
@@ -190,6 +191,9 @@ class WorkerPool:
             cpus = evaluate(
                 choice.team.placement, self.machine.array, before.mask, choice.team.threads, groupings(self.machine)
             )
+            memory = where(
+                choice.process.memory_policy, self.machine.numa_nodes, cpus or before.mask, self.machine.allowed_mems
+            )
             room = self._room(problem, lane)
             if room.reason:
                 return skipped._replace(reason=room.reason)
@@ -198,6 +202,7 @@ class WorkerPool:
                 return skipped._replace(reason=built)
             trial = self._trial(problem, variant, choice.build, choice.team, ask)
             trial = trial._replace(binary=built.binary, cpus=cpus, mask=before.mask, scratch_bytes=room.scratch_bytes)
+            trial = trial._replace(memory=memory)
             if draw is not None:
                 trial = trial._replace(draw=draw)
             elif not self.crew.passed(lane, trial):

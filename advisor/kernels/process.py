@@ -12,6 +12,7 @@ import subprocess
 from collections.abc import Mapping, Sequence
 
 from advisor.errors import BadInput
+from advisor.kernels.numa import MODES
 from advisor.records import Process
 
 LAUNCH_MASK = frozenset(os.sched_getaffinity(0))
@@ -19,7 +20,7 @@ LAUNCH_MASK = frozenset(os.sched_getaffinity(0))
 
 RUNTIMES = ("libgomp", "libomp")
 WAIT_POLICIES = ("default", "active", "passive")
-MEMORY_POLICIES = ("default",)
+MEMORY_POLICIES = tuple(MODES)
 
 _FOREIGN = ("OMP_", "GOMP_", "KMP_", "OPENBLAS_", "MKL_", "BLIS_")
 _ONE_BLAS_THREAD = {"OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "BLIS_NUM_THREADS": "1"}

@@ -18,6 +18,7 @@ from advisor.errors import AdvisorError
 from advisor.kernels.bench import Bench, Refused
 from advisor.kernels.library import KernelFailed
 from advisor.kernels.messages import Hello, Phase, Reply, Trial, decode, encode
+from advisor.kernels.numa import PolicyRefused
 from advisor.kernels.pycall import CallFailed
 from advisor.kernels.registry import load_spec
 from advisor.kernels.shelf import Shelf
@@ -89,6 +90,8 @@ def _serve(bench: Bench, trial: Trial, sink: BinaryIO) -> None:
         reply = bench.trial(trial)
     except Refused as refused:
         reply = refused.reply
+    except PolicyRefused as refused_policy:
+        reply = Reply("skipped", str(refused_policy))
     except KernelFailed as failed:
         reply = Reply("crashed", f"{trial.binary.symbol}: {failed}", sound=False)
     except CallFailed as failed:
