@@ -1,10 +1,15 @@
 import os
+import subprocess
+import sys
 
 import pytest
 from trees import Shape, affinity, cgroup1, cgroup2, machine, put
 
 from advisor import identity
 from advisor.topology import limits
+from advisor.topology.array import live
+from advisor.topology.candidates import candidates
+from advisor.topology.placement import evaluate
 
 
 def read(root):
@@ -53,9 +58,6 @@ def test_c02_a_sparse_mask(tmp_path):
     here = identity.here(str(tmp_path))
     assert here.allowed == (5, 17, 40)
     assert here.budget == 3
-    from advisor.topology.array import live
-    from advisor.topology.placement import candidates, evaluate
-
     part = live(here.array, here.allowed)
     for expression in candidates(part):
         for threads in (1, 2, 3):
@@ -177,3 +179,51 @@ def test_watching_sees_what_reading_sees_and_a_narrowed_mask():
     finally:
         os.sched_setaffinity(0, before)
     assert look() == (found.allowed_cpus, found.cpu_quota)
+
+
+# --- the mask at launch ---
+
+
+@pytest.mark.parametrize("name", limits.BINDERS)
+def test_a_runtime_that_binds_the_thread_that_loads_it_does_not_shrink_the_machine(monkeypatch, name):
+    monkeypatch.setenv(name, "true")
+    mask, (note,) = limits._launched((3,), (0, 1, 2, 3))
+    assert mask == (0, 1, 2, 3)
+    assert name in note
+    assert "0-3" in note
+
+
+@pytest.mark.parametrize(
+    ("bind", "now", "launch"),
+    [
+        (None, (3,), (0, 1, 2, 3)),  # somebody meant it
+        ("false", (3,), (0, 1, 2, 3)),
+        ("true", (0, 1, 2, 3), (0, 1, 2, 3)),
+        ("true", (4,), (0, 1, 2, 3)),  # moved elsewhere: by no runtime
+        ("true", (3,), None),
+        ("true", None, None),
+    ],
+)
+def test_a_mask_that_no_runtime_narrowed_counts_as_it_is(monkeypatch, bind, now, launch):
+    for name in limits.BINDERS:
+        monkeypatch.delenv(name, raising=False)
+    if bind:
+        monkeypatch.setenv("OMP_PROC_BIND", bind)
+    assert limits._launched(now, launch) == (now, ())
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one CPU cannot be narrowed")
+def test_the_mask_is_that_of_the_launch_in_a_real_process():
+    code = (
+        "import os, advisor.topology.limits as limits\n"
+        "first = min(os.sched_getaffinity(0))\n"
+        "os.sched_setaffinity(0, {first})\n"
+        "print(len(limits.read().allowed_cpus), len(limits.watch()()[0]))\n"
+    )
+    counts = {}
+    for bind in ("true", "false"):
+        env = {**os.environ, "OMP_PROC_BIND": bind}
+        done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True)
+        counts[bind] = done.stdout.split()
+    whole = str(len(limits.read().allowed_cpus))
+    assert counts == {"true": [whole, "1"], "false": ["1", "1"]}
