@@ -20,7 +20,7 @@ from typing import NamedTuple
 from advisor.errors import PlacementError
 from advisor.kernels.compilers import Compiler, flag_sets
 from advisor.kernels.libraries import flag_sets_of
-from advisor.kernels.variant import Variant, knob_sets, missing_isa
+from advisor.kernels.variant import Variant, for_machine, knob_sets, missing_isa
 from advisor.records import Build, Choice, Machine, Pairs, Problem, Process, Team
 from advisor.topology.placement import UNPINNED, evaluate
 
@@ -65,6 +65,7 @@ def deal(machine: Machine, variant: Variant, problems: Sequence[Problem], found:
         problems: all that will be checked.
         found: compilers and libraries, the preferred ones first.
     """
+    (variant,) = for_machine([variant], machine)  # values for other machines are never chosen on this one
     valid: dict[Pairs, dict[Kind, None]] = {}  # combination of build knobs -> where it exists
     for problem in problems:
         for knobs in knob_sets(variant, problem):

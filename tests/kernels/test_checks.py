@@ -98,6 +98,14 @@ def test_no_choice_where_none_is_valid_or_no_tool_speaks_its_language():
     assert choices_of(dealt(fixtures.good("plain")._replace(language="d")), PROBLEMS[0]) == []
 
 
+def test_knob_values_for_other_machines_are_left_out():
+    only = fixtures.good("rows")._replace(needs=(("ADV_STEP", 8, ("avx9000",)),))
+    found = dealt(only)
+    assert {dict(part)["ADV_STEP"] for part in found.builds} == {1, 4}
+    steps = {dict(c.build.knobs)["ADV_STEP"] for problem in PROBLEMS for c in choices_of(found, problem)}
+    assert steps == {1, 4}
+
+
 def test_a_machine_with_more_processors_has_a_team_of_them_all(monkeypatch):
     here = fixtures.here()
     many = here._replace(allowed_cpus=tuple(range(24)))
