@@ -202,9 +202,13 @@ def quadratic(evidence: Evidence) -> _Case:
         return _Case("-", NOT_TESTABLE, "fewer than two sizes with one thread")
     whole, last = judge.growth_between(line[0], line[-1]), judge.growth_between(line[-2], line[-1])
     ours = f"{form}: {words(whole.exponent)} from n={whole.low_n} to {whole.high_n}, last step {words(last.exponent)}"
-    off = abs(whole.exponent.value - whole.by_flops)
+    low, high = (whole.by_flops + side * EXPONENT_BAND for side in (-1, 1))
     why = f"predicted {whole.by_flops:.2f} by flops, {whole.by_moved:.2f} by elements moved; band {EXPONENT_BAND}"
-    return _Case(ours, _verdict(off <= EXPONENT_BAND), why)
+    if low <= whole.exponent.value <= high:
+        return _Case(ours, REPRODUCED, why)
+    if whole.exponent.low is None or not (_above(whole.exponent, high) or _below(whole.exponent, low)):
+        return _Case(ours, NOT_TESTABLE, f"{why}; too noisy, or too few rounds, to tell it from that")
+    return _Case(ours, NOT_REPRODUCED, why)
 
 
 def speed_up(evidence: Evidence) -> _Case:

@@ -73,6 +73,8 @@ def test_two_cpus_cannot_show_what_the_paper_saw_on_128():
 def test_another_growth_is_not_quadratic():
     assert of(verdicts(WIDE, forward(0, exponent=1.5)), "time grows").verdict == NOT_REPRODUCED
     assert of(verdicts(WIDE), "time grows").verdict == NOT_TESTABLE
+    few = [s._replace(samples_ns=s.samples_ns[:3]) for s in forward(0, exponent=1.5)]
+    assert of(verdicts(WIDE, few), "time grows").verdict == NOT_TESTABLE
 
 
 def test_the_papers_form_is_naive_or_what_moves_most():
