@@ -75,7 +75,7 @@ static void weigh_gradients(const real *p, real *g, int64_t rows, const real *de
     }
 }
 
-/* gq of the strip, and what it adds to gk and gv. */
+/* gq of the strip, and what it adds to gk and gv. Backwards, since the weights made last are still in cache. */
 static void add_kept_strip(const Head *head, int64_t first, const Keeper *t, const real *p, const real *part,
                            const real *out, real *gq, real *gk, real *gv) {
     int64_t rows = least(WIDE, head->n - first), end = head->causal ? first + rows : head->n;
@@ -85,7 +85,7 @@ static void add_kept_strip(const Head *head, int64_t first, const Keeper *t, con
         for (int d = 0; d < ADV_D; d++) t->rows[r * ADV_D + d] = gout[r * ADV_D + d] * part[r];
     pack(t->rows, rows, score_scale(), t->packed);
     memset(t->sums, 0, PANELS * sizeof(real));
-    for (int64_t j = 0; j < end; j += head->block) {
+    for (int64_t j = (end - 1) / head->block * head->block; j >= 0; j -= head->block) {
         int64_t count = least(head->block, end - j);
         Left weights = {p + j * WIDE, WIDE, 1}, gs = {t->g, WIDE, 1};
         across(head->v + j * ADV_D, count, t->packed, t->g);
