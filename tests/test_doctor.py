@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from advisor import doctor
 from advisor.doctor import examine
 
 
@@ -36,3 +37,57 @@ def test_what_is_broken_is_a_finding_with_a_remedy(monkeypatch, name, value, wha
     monkeypatch.delenv("CC", raising=False)
     monkeypatch.setenv(name, value)
     assert what in needed(examine())
+
+
+@pytest.mark.usefixtures("folders")
+def test_everything_that_is_used_from_outside_is_looked_at():
+    found = {finding.what for finding in examine()}
+    assert found >= {"C compiler with OpenMP", "OpenMP runtime", doctor.COUNTERS, doctor.BINDING, "NVIDIA GPU", "lscpu"}
+
+
+@pytest.mark.parametrize(
+    ("word", "remedy"),
+    [
+        ("allowed", ""),
+        ("refused (EACCES)", "perf_event_paranoid"),
+        ("refused (EPERM)", "CAP_PERFMON"),
+        ("refused (ENOENT)", "offers none"),
+        ("refused (EOPNOTSUPP)", "offers none"),
+        ("refused (ENOSYS)", "perf events"),
+    ],
+)
+def test_counters_that_are_refused_have_a_remedy(word, remedy):
+    finding = doctor._counters(word)
+    assert finding.found.startswith(word)
+    assert not finding.needed
+    assert (remedy in finding.remedy) if remedy else finding.remedy == ""
+
+
+@pytest.mark.parametrize(
+    ("policy", "found", "remedy"),
+    [
+        ({"mbind": "allowed", "set_mempolicy": "allowed"}, "allowed", ""),
+        ({"mbind": "allowed", "set_mempolicy": "refused (EPERM)"}, "set_mempolicy refused (EPERM)", "CAP_SYS_NICE"),
+        ({"mbind": "refused (ENOSYS)", "set_mempolicy": "refused (ENOSYS)"}, "ENOSYS", "without NUMA"),
+        (None, "not known", ""),
+    ],
+)
+def test_memory_binding_that_is_refused_has_a_remedy(policy, found, remedy):
+    finding = doctor._memory_binding(policy)
+    assert found in finding.found
+    assert (remedy in finding.remedy) if remedy else finding.remedy == ""
+
+
+def test_a_gpu_on_the_bus_without_a_driver_is_a_finding(monkeypatch):
+    monkeypatch.setattr(doctor.identity, "pci_gpus", lambda: ("10de:2335",))
+    finding = doctor._gpu()
+    if "none that answers" in finding.found:
+        assert "1 on the PCI bus" in finding.found
+        assert finding.remedy
+
+
+def test_a_missing_lscpu_is_only_a_note(monkeypatch):
+    monkeypatch.setenv("PATH", "/nonexistent")
+    finding = doctor._lscpu()
+    assert (finding.found, finding.needed) == ("none", False)
+    assert "util-linux" in finding.remedy

@@ -1,11 +1,15 @@
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from trees import Shape, affinity, cgroup2, machine, put
+from trees import Shape, affinity, cgroup2, hybrid, machine, memory_only, put
+from trees import build as tree
 
+from advisor.errors import PlacementError
 from advisor.records import Gpu
 from advisor.topology.array import build
-from advisor.topology.draw import WIDTH, picture
+from advisor.topology.boxes import team
+from advisor.topology.draw import PLAIN, picture, sheet
+from advisor.topology.facts import WIDTH
 from advisor.topology.probe import topology
 
 
@@ -39,6 +43,62 @@ def test_identical_groups_are_counted(small):
     text = picture(drawn(small, 64, 4, 2))
     assert "62 more socket groups alike: CPUs" in text
     assert len(text.splitlines()) < 30
+
+
+def test_groups_lie_inside_one_another(tmp_path):
+    """Two sockets side by side would be too wide: each box has its nodes in it, and these their cores."""
+    lines = picture(topology(str(tree(tmp_path, "2s2n2l3c2t")))).splitlines()
+    assert lines[3].startswith("+- socket 0 -")
+    assert lines[4].startswith("| +- numa 0 (1 MiB memory) -")
+    assert lines[5].startswith("| | +- l3 0 (16 MiB L3) -+ +- l3 1 (16 MiB L3) -+")
+    assert lines[6].startswith("| | | 0+24  1+25  2+26")
+    assert any(line.startswith("| +- numa 1 (1 MiB memory) -") for line in lines)
+    assert any(line.startswith("| +- numa 0 (node 2) (1 MiB memory) -") for line in lines)
+
+
+def test_chosen_threads_are_numbered_in_order(tmp_path):
+    machine = topology(str(tree(tmp_path, "2s1n4c2t")))
+    chosen = team(machine, "take smt 1", 6)
+    text = picture(machine, chosen)
+    for worker, cpu in enumerate(chosen):
+        assert f"{cpu}#{worker}" in text
+    assert text.count("#") == len(chosen) + 1  # and once in the legend
+    assert "team     6 threads on CPUs 0,1,2,3,4,5" in text
+
+
+def test_a_group_with_a_chosen_thread_is_never_counted_away(tmp_path):
+    machine = topology(str(tree(tmp_path, "16s4c")))
+    text = picture(machine, (63, 0))
+    assert "63#0" in text
+    assert "0#1" in text
+    assert "12 more socket groups alike" in text
+
+
+def test_a_team_that_makes_no_sense_is_refused(tmp_path):
+    machine = topology(str(tree(tmp_path, "1s4c")))
+    for expression, threads in (("take numa 1", None), ("", 5), ("none", 2)):
+        with pytest.raises(PlacementError):
+            team(machine, expression, threads)
+
+
+def test_memory_only_nodes_and_kinds_of_cores_are_shown(tmp_path):
+    root = hybrid(memory_only(tree(tmp_path, "1s1n4c"), 7), (0, 1), (2, 3))
+    text = picture(topology(str(root)))
+    assert "node 7, no CPUs (1 GiB memory)" in text
+    assert "cpu_core CPUs 0-1" in text
+
+
+def test_the_sheet_is_the_picture_with_styles(small):
+    drawn = sheet(small, (0, 1), PLAIN)
+    assert drawn.plain == picture(small, (0, 1))
+    assert {str(span.style) for span in drawn.spans} >= {"cyan", "bold green"}
+    assert sheet(small).plain.isascii() is False
+
+
+def test_lines_of_all_boxes_end_together(tmp_path):
+    lines = picture(topology(str(tree(tmp_path, "2s4n2l2c2t")))).splitlines()
+    box = [line for line in lines if line.startswith(("|", "+"))]
+    assert all(line.endswith(("|", "+")) for line in box)
 
 
 def test_many_cores_are_cut_in_the_middle(small):

@@ -7,7 +7,8 @@ import json
 from advisor import identity
 from advisor.topology.array import ABSENT, live, size
 from advisor.topology.candidates import candidates
-from advisor.topology.draw import WIDTH, picture
+from advisor.topology.draw import picture
+from advisor.topology.facts import WIDTH
 from advisor.topology.placement import default_team, evaluate
 from advisor.topology.probe import machine_json, probe
 
