@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 from advisor.records import Choice, Measurement, Process
 from advisor.search.look import ranked
+from advisor.search.plan import LEAST_FINALISTS
 
 BEST, BELIEVED = 8, 8
 """The best first looks that race, and those of the looked at that the surrogate believes fastest, time allowing.
@@ -13,10 +14,6 @@ BEST, BELIEVED = 8, 8
 A first look of five samples may be a fifth off; the surrogate averages over a choice's neighbours. In replays with
 recorded noise the best choice had been looked at and then not raced in one search of three without the second group.
 """
-
-LEAST = 3
-"""Finalists that race however little time there is."""
-
 
 def finalists(
     measured: Sequence[Measurement], default: Choice, belief: Callable[[Choice], float], most: float
@@ -39,7 +36,7 @@ def finalists(
         best_of.setdefault(choice.process, choice)
     first = [*order[:1], *([default] if default in order else []), *believed[:1]]
     wanted = dict.fromkeys([*first, *best_of.values(), *_alternate(order[:BEST], believed)])
-    return tuple(wanted)[: int(min(len(wanted), max(LEAST, most)))]
+    return tuple(wanted)[: int(min(len(wanted), max(LEAST_FINALISTS, most)))]
 
 
 def _alternate(looks: Sequence[Choice], believed: Sequence[Choice]) -> list[Choice]:

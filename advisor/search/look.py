@@ -109,7 +109,7 @@ def _why_stop(run: Run, study: Study, sampler: ListSampler, place: Place) -> str
     done = _done(study)
     if done >= len(place.choices):
         return "the whole space was measured"
-    if done >= most_trials(place.problem, len(place.choices), run.request.options.quick):
+    if done >= most_trials(run.request.spec, place.problem, len(place.choices), run.request.options.quick):
         return "the share of trials is used"
     if sampler.batch_start(done) != done or done <= len(place.seeds):
         return ""
@@ -160,7 +160,7 @@ def _batch(run: Run, study: Study, sampler: ListSampler, place: Place, until: fl
 def _ask(run: Run, study: Study, sampler: ListSampler, place: Place) -> list[tuple[Trial, Choice]]:
     """The trials left in the current batch, within the share."""
     done = _done(study)
-    cap = most_trials(place.problem, len(place.choices), run.request.options.quick)
+    cap = most_trials(run.request.spec, place.problem, len(place.choices), run.request.options.quick)
     asked = []
     for _ in range(min(sampler.room(done), cap - done, len(place.choices) - done)):
         trial = study.ask(sampler.dimensions.distributions)

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from advisor.kernels.spec import KernelSpec
 from advisor.records import Measurement, Problem
 from advisor.search.race import LEAST_ROUNDS
-from advisor.search.seeds import moved_bytes
+from advisor.search.seeds import call_s
 
 CROSSING_SHARE = 0.08
 """Of the whole budget, kept for placing borders after all problems are done."""
@@ -21,11 +21,15 @@ STOLEN_SHARE = 0.1
 RACE_SHARE = 0.4
 """Of a problem's time, kept for its race. Without a race the best-looking is 2 to 6 % off from noise alone."""
 
-LOOK_FIXED_S, LOOK_CALLS, BYTES_A_SECOND = 0.3, 7, 1e10
-"""A first look's time, to share a budget only: building and verifying; 5 samples and 2 warm-ups at 10 GB/s."""
+LOOK_FIXED_S, LOOK_CALLS = 0.3, 7
+"""A first look's time, to share a budget only: building and verifying; 5 samples and 2 warm-ups."""
 
-LARGE_N, SMALL_SHARE, LARGE_SHARE, LEAST_TRIALS = 16384, 1 / 8, 1 / 16, 24
-"""Trials: at most an eighth of the space, a sixteenth from n = 16384 where each costs more, but always two dozen."""
+LARGE_S, SMALL_SHARE, LARGE_SHARE, LEAST_TRIALS = 1.6e-3, 1 / 8, 1 / 16, 24
+"""Trials: at most an eighth of the space, a sixteenth where a call is expected to take longer than this (one-head decode
+from n = 16384, one-head forward from 512) and each look costs more, but always two dozen."""
+
+LEAST_FINALISTS = 3
+"""Finalists that race however little time there is."""
 
 SMALL_RACE, LARGE_RACE, LEAST_RACED = 1 / 12, 1 / 20, 4
 """Time of a race: this share of what looking at the whole space would take, but always enough for four choices.
@@ -44,7 +48,12 @@ class Slice(NamedTuple):
 
 def weight(spec: KernelSpec, problem: Problem) -> float:
     """Expected seconds of one first look."""
-    return LOOK_FIXED_S + LOOK_CALLS * moved_bytes(spec, problem) / BYTES_A_SECOND
+    return LOOK_FIXED_S + LOOK_CALLS * call_s(spec, problem)
+
+
+def is_large(spec: KernelSpec, problem: Problem) -> bool:
+    """Whether looks at this problem are expected to cost so much that fewer are worth it."""
+    return call_s(spec, problem) >= LARGE_S
 
 
 def time_slice(now: float, deadline: float, spec: KernelSpec, problems: Sequence[Problem]) -> Slice:
@@ -63,9 +72,9 @@ def time_slice(now: float, deadline: float, spec: KernelSpec, problems: Sequence
     return Slice(now + share * (1 - RACE_SHARE), now + share)
 
 
-def most_trials(problem: Problem, space_size: int, quick: bool) -> int:
+def most_trials(spec: KernelSpec, problem: Problem, space_size: int, quick: bool) -> int:
     """How many first looks a search may take."""
-    share = LARGE_SHARE if problem.n >= LARGE_N else SMALL_SHARE
+    share = LARGE_SHARE if is_large(spec, problem) else SMALL_SHARE
     cap = max(LEAST_TRIALS, math.ceil(space_size * share * (0.5 if quick else 1.0)))
     return min(space_size, cap)
 
@@ -88,11 +97,16 @@ def costs(measured: Sequence[Measurement]) -> Costs | None:
     return Costs(look_s, max(1e-9, around_s + inside_s))
 
 
-def most_samples(problem: Problem, space_size: int, found: Costs | None) -> int:
+def most_samples(large: bool, space_size: int, found: Costs | None) -> int:
     """How many samples a race may take over all its choices."""
-    share = LARGE_RACE if problem.n >= LARGE_N else SMALL_RACE
+    share = LARGE_RACE if large else SMALL_RACE
     worth = space_size * share * found.look_s / found.sample_s if found else 0.0
     return max(LEAST_RACED * LEAST_ROUNDS, math.ceil(worth))
+
+
+def least_race_s(found: Costs | None) -> float:
+    """Seconds that a race of the fewest finalists takes: a search that ran over its time still gets that much."""
+    return 0.0 if found is None else LEAST_FINALISTS * LEAST_ROUNDS * found.sample_s
 
 
 def affordable(found: Costs | None, seconds: float) -> float:

@@ -14,6 +14,12 @@ BYTES_A_THREAD = 64 * 1024
 A rule of thumb that only orders the first looks. It says what is known: small n wants few threads, large n all cores.
 """
 
+BYTES_A_SECOND, FLOPS_A_SECOND = 1e10, 5e10
+"""What an untuned call may reach: 10 GB/s of traffic or 50 Gflop/s, whichever takes longer. To share time by only."""
+
+FLOPS_A_THREAD = 1 << 18
+"""Arithmetic worth one more thread: at some 50 Gflop/s a core it takes 5 us, as long as starting and joining."""
+
 ITEM_BYTES = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}
 
 MOST = 10
@@ -26,9 +32,14 @@ def moved_bytes(spec: KernelSpec, problem: Problem) -> int:
     return (elements.read + elements.written) * ITEM_BYTES[problem.dtype]
 
 
+def call_s(spec: KernelSpec, problem: Problem) -> float:
+    """Seconds that a call may take, a guess to share time by."""
+    return max(moved_bytes(spec, problem) / BYTES_A_SECOND, spec.flops(problem) / FLOPS_A_SECOND)
+
+
 def predicted_threads(spec: KernelSpec, problem: Problem, counts: Sequence[int]) -> int:
-    """The thread count, of those listed, that the traffic is worth."""
-    worth = max(1, moved_bytes(spec, problem) // BYTES_A_THREAD)
+    """The thread count, of those listed, that the traffic or the arithmetic is worth."""
+    worth = max(1, moved_bytes(spec, problem) // BYTES_A_THREAD, spec.flops(problem) // FLOPS_A_THREAD)
     return min(counts, key=lambda count: (abs(count - min(worth, max(counts))), count))
 
 

@@ -18,7 +18,7 @@ from advisor.search.exhaustive import measure_rest, regret, rivals
 from advisor.search.finalists import finalists
 from advisor.search.log import Log
 from advisor.search.look import Place, search
-from advisor.search.plan import affordable, costs, most_samples, most_trials, time_slice
+from advisor.search.plan import affordable, costs, is_large, least_race_s, most_samples, most_trials, time_slice
 from advisor.search.race import LEAST_ROUNDS, Heat
 from advisor.search.request import Outcome, Progress, Report, Request, Silent, check
 from advisor.search.run import Clock, Limits, Run
@@ -105,7 +105,7 @@ def _one(run: Run, problem: Problem, before: Neighbour | None, left: Sequence[Pr
         run.notes.append(f"n = {problem.n}: {error}")
         return before
     size = len(place.choices)
-    run.progress.stage(f"n={problem.n}", most_trials(problem, size, run.request.options.quick))
+    run.progress.stage(f"n={problem.n}", most_trials(run.request.spec, problem, size, run.request.options.quick))
     run.progress.seconds_left(None if run.deadline == math.inf else max(0.0, run.deadline - begun))
     report = Report(problem, size, 0, "interrupted", 0.0)
     run.reports.append(report)
@@ -119,7 +119,8 @@ def _one(run: Run, problem: Problem, before: Neighbour | None, left: Sequence[Pr
     if exhaustive and verdict is not None:
         verdict = _exhaust(run, place, verdict, (found.belief, looked_s))
     if verdict is None:
-        run.notes.append(f"n = {problem.n}: no choice gave a time")
+        ran = any(look.status == "ok" for look in run.looks.get(problem, {}).values())
+        run.notes.append(f"n = {problem.n}: {'no time was left to race' if ran else 'no choice gave a time'}")
     run.verdicts += [verdict] if verdict else []
     return Neighbour(place.choices, found.belief)
 
@@ -164,9 +165,10 @@ def _final(
     """The race of the finalists, and of whoever else is entered."""
     looks = run.looks.get(place.problem, {})
     cost = costs(list(looks.values()))
-    samples = most_samples(place.problem, len(place.choices), cost)
+    samples = most_samples(is_large(run.request.spec, place.problem), len(place.choices), cost)
     expected = dict(zip(place.choices, belief, strict=True))
-    left_s = min(until, run.deadline) - run.clock()
+    until = min(run.deadline, max(until, run.clock() + least_race_s(cost)))
+    left_s = until - run.clock()
     most = min(affordable(cost, left_s), samples // LEAST_ROUNDS)
     best = finalists(list(looks.values()), place.default, lambda choice: float(expected[choice]), most)
     racing = tuple(dict.fromkeys((*best, *entry.extra)))

@@ -54,7 +54,7 @@ def test_the_optimum_is_found_within_five_percent_in_recorded_noise(machine, tmp
     assert [verdict.problem for verdict in finals(outcome)] == list(asked.problems)
     assert max(true_regret(asked, verdict) for verdict in finals(outcome)) <= 1.05
     for report, verdict in zip(outcome.reports, finals(outcome), strict=True):
-        assert report.looked <= most_trials(report.problem, report.space_size, quick=False)
+        assert report.looked <= most_trials(SPEC, report.problem, report.space_size, quick=False)
         default = default_choice(machine, SPEC, asked.variants, report.problem, SPACE)
         assert default in {standing.choice for standing in verdict.standings}
         processes = {standing.choice.process for standing in verdict.standings}
@@ -353,7 +353,7 @@ def test_small_problems_are_expected_to_want_few_threads_and_large_ones_all():
 
 
 def test_at_least_two_dozen_trials_and_never_more_than_the_space():
-    assert most_trials(SPEC.problem(64), 5, quick=False) == 5
-    assert most_trials(SPEC.problem(64), 30, quick=False) == 24
-    assert most_trials(SPEC.problem(64), 600, quick=False) == 75
-    assert most_trials(SPEC.problem(16384), 600, quick=False) <= 50
+    assert most_trials(SPEC, SPEC.problem(64), 5, quick=False) == 5
+    assert most_trials(SPEC, SPEC.problem(64), 30, quick=False) == 24
+    assert most_trials(SPEC, SPEC.problem(64), 600, quick=False) == 75
+    assert most_trials(SPEC, SPEC.problem(16384), 600, quick=False) <= 50
