@@ -122,11 +122,13 @@ def group(site: Site, found: list[tuple[Json, Json]]) -> Ranges:
     """The ranges for the running process part; the default choice alone where that was not tuned."""
     for table, section in found:
         process = section["process"]
-        if (process["wait_policy"], process["spin"]) == (site.wait_policy, site.spin):
+        memory = process.get("memory_policy") or "default"
+        if (process["wait_policy"], process["spin"], memory) == (site.wait_policy, site.spin, site.memory_policy):
             others = [other for _, other in found if other is not section]
             return ranges(site, table, section, others)
     table, section = found[0]
     own = f"OMP_WAIT_POLICY={site.wait_policy} GOMP_SPINCOUNT={site.spin or 'unset'}"
+    own += "" if site.memory_policy == "default" else f" memory policy {site.memory_policy}"
     advice = " or ".join(dict.fromkeys(start_with(other["process"]) for _, other in found))
     return [], [section_default(site, table, section, f"not tuned for {own}; {advice}: the default choice")]
 

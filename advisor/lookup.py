@@ -20,7 +20,7 @@ from advisor.errors import BadInput
 from advisor.gather import files, group, groups, read
 from advisor.paths import machine_dir
 from advisor.ranges import BETTER, default_answer, start_with
-from advisor.site import Site, describe_file, describe_here, running_process, share
+from advisor.site import Site, describe_file, describe_here, running_memory_policy, running_process, share
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -86,6 +86,7 @@ class Policy:
         site = describe_file(machine) if machine is not None else describe_here(root, notes)
         wait, spin = running_process(notes)
         site = site._replace(wait_policy=wait, spin=spin, stale=stale, hashes={})
+        site = site._replace(memory_policy=running_memory_policy())
         if instance is not None and of is not None and of > 1:
             site = share(site, instance, of, notes)
         paths = files(site, path, machine)
@@ -168,7 +169,8 @@ class Policy:
         fastest = own
         for _, section in self._sections[found[0]]:
             process = section["process"]
-            site = self.site._replace(wait_policy=process["wait_policy"], spin=process["spin"])
+            memory = process.get("memory_policy") or "default"
+            site = self.site._replace(wait_policy=process["wait_policy"], spin=process["spin"], memory_policy=memory)
             answer = _at(group(site, self._sections[found[0]]), n)
             if _time(answer, n) < _time(fastest, n):
                 fastest = answer._replace(why=f"{answer.why}; {start_with(process)}")

@@ -244,9 +244,11 @@ def start_with(process: Json) -> str:
     wait, spin = process["wait_policy"], process["spin"]
     settings = [f"OMP_WAIT_POLICY={wait}"] if wait != "default" else []
     settings += [f"GOMP_SPINCOUNT={spin}"] if spin is not None else []
+    memory = process.get("memory_policy") or "default"
+    under = "" if memory == "default" else f" and memory policy {memory} (numactl)"
     if settings:
-        return f"start the process with {' '.join(settings)}"
-    return "start the process without OMP_WAIT_POLICY and GOMP_SPINCOUNT"
+        return f"start the process with {' '.join(settings)}{under}"
+    return f"start the process without OMP_WAIT_POLICY and GOMP_SPINCOUNT{under}"
 
 
 def changed_fields(site: Site, table: Json, section: Json, row: Json) -> tuple[str, ...]:

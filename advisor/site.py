@@ -28,18 +28,20 @@ if TYPE_CHECKING:
         isa: tuple[str, ...] = ()
         hashes: dict[tuple[str, str], str | None] | None = None
         groupings: Any = None
+        memory_policy: str = "default"
 
 else:
     Site = namedtuple(
         "Site",
-        "hardware_id limits_id array mask budget environment wait_policy spin stale part refusal isa hashes groupings",
-        defaults=("default", None, "default", "", "", (), None, None),
+        "hardware_id limits_id array mask budget environment wait_policy spin stale part refusal isa hashes "
+        "groupings memory_policy",
+        defaults=("default", None, "default", "", "", (), None, None, "default"),
     )
     Site.__doc__ = """Where answers are for.
 
     array, mask, budget: the machine, the CPU ids in reach, the CPUs that the quota pays for.
     environment: what can be told of it now; at least `kernel` on the machine at hand.
-    wait_policy, spin: the process part that runs. stale: "default" or "use".
+    wait_policy, spin, memory_policy: the process part that runs. stale: "default" or "use".
     part: "1 of 2" when only a part of the machine is ours, else empty. refusal: why nothing may be applied, or empty.
     isa: instruction sets, to name what differs from another machine; empty when not known.
     hashes: (kernel, variant) -> source hash, filled while a policy is loaded; None: nothing is remembered.
@@ -135,6 +137,21 @@ def running_process(notes: list[str]) -> tuple[str, int | str | None]:
     count = started.get("GOMP_SPINCOUNT", "").strip()
     spin = (int(count) if count.isdecimal() else count) if count else None
     return wait if wait in ("active", "passive") else "default", spin
+
+
+def running_memory_policy(path: str = "/proc/self/numa_maps") -> str:
+    """`interleave` where the process was started under that policy over several nodes, else `default`.
+
+    The first mapping is the program's and has the policy of the process; its line alone is read. Policies that only say
+    where memory may lie leave pages near the threads that touch them, as the default does.
+    """
+    try:
+        with open(path, "rb", buffering=0) as file:
+            words = file.read(256).split()
+    except OSError:
+        return "default"
+    policy, _, nodes = words[1].partition(b":") if len(words) > 1 else (b"", b"", b"")
+    return "interleave" if policy.startswith(b"interleave") and (b"-" in nodes or b"," in nodes) else "default"
 
 
 def share(site: Site, instance: int, of: int, notes: list[str]) -> Site:

@@ -480,6 +480,19 @@ def test_a_spin_count_is_a_process_part(home, monkeypatch):
     assert (answer.expected_ns, answer.spin) == (800.0, 10000)
 
 
+def test_a_memory_policy_is_part_of_the_process(home, monkeypatch):
+    spread = PASSIVE._replace(wait_policy="default", memory_policy="interleave")
+    times = {FOUR: 900.0, choice(threads=4, process=spread): 500.0}
+    write(home, learn(machine(), [race(n, times) for n in (64, 1024)], [], MADE))
+    answer = Policy.load().choose("decode", 64)
+    assert (answer.expected_ns, answer.memory_policy) == (900.0, "default")
+    assert "memory policy interleave (numactl): 1.8x faster here" in answer.why
+    assert Policy.load().best("decode", 64).memory_policy == "interleave"
+    monkeypatch.setattr("advisor.lookup.running_memory_policy", lambda: "interleave")
+    answer = Policy.load().choose("decode", 64)
+    assert (answer.expected_ns, answer.memory_policy) == (500.0, "interleave")
+
+
 def test_a_process_part_that_was_not_tuned_answers_default(home, monkeypatch):
     with_passive(home)
     running(monkeypatch, OMP_WAIT_POLICY="active")

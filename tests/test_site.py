@@ -9,6 +9,7 @@ import pytest
 from advisor import codec
 from advisor.errors import BadInput
 from advisor.lookup import Policy
+from advisor.site import running_memory_policy
 from advisor.topology import probe
 
 
@@ -52,3 +53,22 @@ def test_one_that_contradicts_itself_is_refused_at_once(document, tmp_path, key,
 
 def test_the_schema_is_the_one_that_is_written(document):
     assert document["schema"] == codec.schema_of("machine")
+
+
+@pytest.mark.parametrize(
+    ("line", "policy"),
+    [
+        ("55aa default file=/usr/bin/python3 mapped=2 N0=2\n", "default"),
+        ("55aa interleave:0-1 file=/usr/bin/python3 mapped=2 N0=2\n", "interleave"),
+        ("55aa interleave=static:0,8 file=/usr/bin/python3\n", "interleave"),
+        ("55aa interleave:0 file=/usr/bin/python3\n", "default"),  # over one node it says nothing
+        ("55aa bind:0 file=/usr/bin/python3\n", "default"),
+        ("55aa local\n", "default"),
+        ("", "default"),
+        (None, "default"),
+    ],
+)
+def test_the_memory_policy_of_the_running_process(tmp_path, line, policy):
+    if line is not None:
+        (tmp_path / "numa_maps").write_text(line)
+    assert running_memory_policy(str(tmp_path / "numa_maps")) == policy

@@ -12,10 +12,17 @@ from typing import Any
 
 from advisor.answers import Answer
 from advisor.errors import BadInput, UnknownName
+from advisor.kernels.numa import where
+from advisor.records import NumaNode
+from advisor.topology.files import span
 
 WAIT_POLICIES = ("default", "active", "passive")
-NUMACTL = {"default": [], "local": ["--localalloc"], "interleave": ["--interleave=all"]}
-"""Memory policy -> options of numactl. Source: numactl(8)."""
+NUMACTL = {"default": "", "local": "--localalloc", "interleave": "--interleave=", "bind": "--membind="}
+"""Memory policy -> option of numactl, before the nodes where it takes any. Source: numactl(8)."""
+
+GUARD = 'n="numactl $0"; $n true 2>/dev/null || n=; exec $n "$@"'
+"""Shell text that runs a command under numactl where that works, and without it in containers where the kernel refuses
+memory policies (numactl then does not even pin): OMP_PLACES pins the threads either way."""
 
 JSON_KEYS = (
     *("kernel", "shape", "dtype", "regime", "variant", "source_hash", "knobs", "compiler", "flags", "threads", "cpus"),
@@ -51,29 +58,66 @@ def variables(answer: Answer) -> dict[str, str | None]:
 def env(answer: Answer) -> str:
     """Lines for `eval` in a POSIX shell: exports, and one unset of what must not be there.
 
+    Memory policies cannot be set this way and are refused: see `numactl`.
+
     OMP_PLACES is read by libgomp and libomp alike, and wins over GOMP_CPU_AFFINITY, which is unset so that an old value
     cannot confuse. Source: OpenMP 5.0, section 6; libgomp manual, "Environment Variables".
     """
+    _known(answer.memory_policy, ("default",), "memory policy for env")
     wanted = variables(answer)
     lines = [f"export {name}={shlex.quote(value)}" for name, value in wanted.items() if value is not None]
     absent = [name for name, value in wanted.items() if value is None]
     return "\n".join([*lines, *([f"unset {' '.join(absent)}"] if absent else [])])
 
 
-def numactl(answer: Answer, command: Sequence[str] = ()) -> str:
-    """One shell line that runs a command under an answer with `env` and numactl.
+def numactl(answer: Answer, command: Sequence[str] = (), nodes: Sequence[NumaNode] | None = None) -> str:
+    """One shell line that runs a command under an answer with `env` and numactl; it starts where those are refused too.
 
     Args:
         answer: what a policy said.
         command: argv of the command; left out, the line ends where the command goes.
+        nodes: the NUMA nodes of the machine that the answer is for; None: of the machine at hand. Memory policies name
+            nodes, and those follow from the placement.
+
+    Raises:
+        BadInput: the answer asks for a memory policy of another machine, whose nodes are not known here.
     """
+    options = [] if answer.cpus is None else [f"--physcpubind={','.join(str(_whole(cpu, 0)) for cpu in answer.cpus)}"]
+    options += _memory_options(answer, nodes)
+    line = ["sh", "-c", GUARD, " ".join(options)] if options else []
+    return " ".join(shlex.quote(word) for word in [*_env_words(answer), *line, *command])
+
+
+def _env_words(answer: Answer) -> list[str]:
+    """The call of `env` that sets and unsets what an answer needs."""
     wanted = variables(answer)
     words = ["env", *(word for name, value in wanted.items() if value is None for word in ("-u", name))]
-    words += [f"{name}={value}" for name, value in wanted.items() if value is not None]
-    options = list(NUMACTL[_known(answer.memory_policy, tuple(NUMACTL), "memory policy")])
-    if answer.cpus is not None:
-        options.insert(0, f"--physcpubind={','.join(str(_whole(cpu, 0)) for cpu in answer.cpus)}")
-    return " ".join(shlex.quote(word) for word in [*words, *(["numactl", *options] if options else []), *command])
+    return words + [f"{name}={value}" for name, value in wanted.items() if value is not None]
+
+
+def _memory_options(answer: Answer, nodes: Sequence[NumaNode] | None) -> list[str]:
+    policy = _known(answer.memory_policy, tuple(NUMACTL), "memory policy")
+    if not NUMACTL[policy].endswith("="):
+        return [NUMACTL[policy]] if NUMACTL[policy] else []
+    if nodes is None and answer.refusal:
+        raise BadInput(
+            "node numbers are those of the machine that runs the command",
+            got=f"memory policy {policy} for another machine",
+            next_step="ask for this format there, or for --format text",
+        )
+    known = _nodes_here() if nodes is None else nodes
+    return [f"{NUMACTL[policy]}{span(where(policy, known, answer.cpus or _all_cpus(known), None).nodes)}"]
+
+
+def _nodes_here() -> tuple[NumaNode, ...]:
+    from advisor.identity import survey
+    from advisor.topology.details import numa_nodes
+
+    return numa_nodes("/", survey()[1])
+
+
+def _all_cpus(nodes: Sequence[NumaNode]) -> list[int]:
+    return [cpu for node in nodes for cpu in node.cpus]
 
 
 def taskset(answer: Answer, command: Sequence[str] = ()) -> str:
@@ -83,10 +127,10 @@ def taskset(answer: Answer, command: Sequence[str] = ()) -> str:
         BadInput: the answer asks for a memory policy.
     """
     _known(answer.memory_policy, ("default",), "memory policy for taskset")
-    line = numactl(answer)
+    words = _env_words(answer)
     if answer.cpus is not None:
-        line = line.replace("numactl --physcpubind=", "taskset --cpu-list ")
-    return " ".join([line, *map(shlex.quote, command)])
+        words += ["taskset", "--cpu-list", ",".join(str(_whole(cpu, 0)) for cpu in answer.cpus)]
+    return " ".join(map(shlex.quote, [*words, *command]))
 
 
 def _whole(value: object, least: int) -> int:

@@ -143,8 +143,11 @@ def _processes(evidence: Evidence) -> list[Process]:
 
 
 def counts_for(choice: Choice, process: Process) -> bool:
-    """Whether a choice can run under a process part: its own, or one thread, which meets no barrier."""
-    return choice.process == process or _alone(choice)
+    """Whether a choice can run under a process part: its own, or one thread, which meets no barrier.
+
+    Where its memory lies matters to one thread too.
+    """
+    return choice.process == process or (_alone(choice) and _memory(choice) == process.memory_policy)
 
 
 def _alone(choice: Choice) -> bool:
@@ -153,7 +156,11 @@ def _alone(choice: Choice) -> bool:
 
 def _under(choice: Choice, process: Process) -> Choice:
     """A one-thread choice rewritten for another process part; others stay."""
-    return choice._replace(process=process) if _alone(choice) else choice
+    return choice._replace(process=process) if counts_for(choice, process) else choice
+
+
+def _memory(choice: Choice) -> str:
+    return "default" if choice.process is None else choice.process.memory_policy
 
 
 # --- a section ---
@@ -219,7 +226,8 @@ def _with_looks(choice: Choice, points: dict[int, Point], evidence: Evidence) ->
 
 
 def _same_alone(one: Choice, other: Choice) -> bool:
-    return _alone(one) and _alone(other) and (one.build, one.team) == (other.build, other.team)
+    same = (one.build, one.team, _memory(one)) == (other.build, other.team, _memory(other))
+    return _alone(one) and _alone(other) and same
 
 
 def _default_points(default: Choice, evidence: Evidence) -> tuple[Point, ...]:

@@ -54,13 +54,13 @@ class SpaceOptions(NamedTuple):
         compilers: in order of preference.
         flags: names of flag sets that are valid on this machine.
         oversubscribe: whether more threads than the CPU budget are tried.
-        memory_policy: of every process part.
+        memory_policies: of process parts, the DEFAULT's first; see `memory_policies`.
     """
 
     compilers: tuple[Toolchain, ...]
     flags: tuple[str, ...] = ("native",)
     oversubscribe: bool = False
-    memory_policy: str = "default"
+    memory_policies: tuple[str, ...] = ("default",)
 
 
 def space_options(machine: Machine, oversubscribe: bool = False) -> SpaceOptions:
@@ -76,7 +76,16 @@ def space_options(machine: Machine, oversubscribe: bool = False) -> SpaceOptions
     if not found:
         raise BadInput("tuning needs a C compiler with OpenMP", got="none", next_step="see `advisor doctor`")
     flags = tuple(name for name in flag_sets(machine) if name not in HOPELESS_FLAGS)
-    return SpaceOptions(found, flags, oversubscribe)
+    return SpaceOptions(found, flags, oversubscribe, memory_policies(machine))
+
+
+def memory_policies(machine: Machine) -> tuple[str, ...]:
+    """The memory policies that differ on this machine and that its kernel was seen to allow; the default first."""
+    from advisor.kernels.numa import policies
+
+    told = dict(machine.extra).get("memory_policy") or {}
+    allowed = bool(told) and all(said == "allowed" for said in told.values())
+    return policies(machine.numa_nodes, allowed, machine.allowed_mems)
 
 
 def first_of_each_language(found: Sequence[Toolchain]) -> tuple[Toolchain, ...]:
@@ -92,15 +101,27 @@ def binary(build: Build) -> Build:
 # --- process parts ---
 
 
-def processes(runtime: str, memory_policy: str = "default") -> tuple[Process, ...]:
-    """The process parts of one OpenMP runtime, the default one first."""
+def processes(runtime: str, memory_policies: Sequence[str] = ("default",)) -> tuple[Process, ...]:
+    """The process parts of one OpenMP runtime, the default one first.
+
+    Further memory policies are tried with the runtime's own waiting and with passive threads alone: where pages lie
+    matters for long calls, how threads spin for short ones.
+    """
     waits = WAITS.get(runtime, (("default", None),))
-    return tuple(Process(runtime, wait, spin, memory_policy) for wait, spin in waits)
+    first, *others = memory_policies
+    few = [(wait, spin) for wait, spin in waits if wait in ("default", "passive") and spin is None]
+    listed = [*((wait, first) for wait in waits), *((wait, policy) for policy in others for wait in few)]
+    return tuple(Process(runtime, *wait, policy) for wait, policy in listed)
+
+
+def waits_as_started(process: Process | None) -> bool:
+    """Whether threads wait as the runtime does by itself."""
+    return process is None or (process.wait_policy == "default" and process.spin is None)
 
 
 def is_default_process(process: Process | None) -> bool:
     """Whether this is its runtime's default process part."""
-    return process is None or (process.wait_policy == "default" and process.spin is None)
+    return process is None or (waits_as_started(process) and process.memory_policy == "default")
 
 
 # --- teams ---
@@ -209,7 +230,8 @@ def space(
 ) -> tuple[Choice, ...]:
     """Every valid choice for a problem.
 
-    One thread waits for nobody, so its choices exist in the default process part only.
+    One thread waits for nobody, so its choices exist in the default process part only, and in that of each further
+    memory policy.
 
     Args:
         machine: instruction sets, the array, the limits.
@@ -229,9 +251,9 @@ def space(
     return tuple(
         Choice(build, team, process)
         for build, tool in _builds(usable, problem, options)
-        for process in processes(tool.runtime, options.memory_policy)
+        for process in processes(tool.runtime, options.memory_policies)
         for team in crowd
-        if team.threads > 1 or is_default_process(process)
+        if team.threads > 1 or waits_as_started(process)
     )
 
 
@@ -259,5 +281,5 @@ def default_choice(
     build = default_build(able, problem, machine, "", flags)
     language = next(v.language for v in able if v.name == build.variant)
     tool, build = tools[language], build._replace(flags=FLAGS if language == LANGUAGE else flags)
-    process = processes(tool.runtime, options.memory_policy)[0]
+    process = processes(tool.runtime, options.memory_policies)[0]
     return Choice(build._replace(compiler=tool.name), default_team(machine), process)

@@ -74,7 +74,7 @@ def features(choices: Sequence[Choice]) -> Features:
         [_scaled(column) for column in knobs],
         [_scaled(threads)],
         [_one_hot([choice.team and choice.team.placement for choice in choices])],
-        [_one_hot([choice.process and choice.process[:3] for choice in choices])],
+        [_one_hot([choice.process for choice in choices])],
         [_scaled(column) for column in products],
     ]
     blocks = [np.hstack(part) for part in parts if part]

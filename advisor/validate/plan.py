@@ -62,7 +62,7 @@ def cell(variant: Variant, problem: Problem, team: Team, options: SpaceOptions) 
         return None
     flags = "native" if "native" in options.flags else options.flags[0]
     build = Build(variant.name, variant.source_hash, knobs[0], tool.name, flags)
-    process: Process = processes(tool.runtime, options.memory_policy)[0]
+    process: Process = processes(tool.runtime, options.memory_policies)[0]
     return Cell(variant, Choice(build, team, process))
 
 

@@ -12,6 +12,7 @@ import pytest
 from advisor.answers import Answer
 from advisor.errors import BadInput, UnknownName
 from advisor.policy import launch
+from advisor.records import NumaNode
 
 CPUS = tuple(sorted(os.sched_getaffinity(0)))
 FULL = Answer(
@@ -132,6 +133,58 @@ def test_values_outside_the_known_ones_never_reach_a_shell(change):
     for form in ("env", "numactl", "taskset"):
         with pytest.raises(BadInput):
             launch.render(form, FULL._replace(**change), 1)
+
+
+NODES = (NumaNode(0, CPUS[:1], None, ()), NumaNode(1, CPUS[1:] or (999,), None, ()), NumaNode(7, (), 1 << 30, ()))
+
+
+@pytest.mark.parametrize(
+    ("policy", "option"),
+    [("local", "--localalloc"), ("interleave", "--interleave=0-1"), ("bind", "--membind=0")],
+)
+def test_numactl_names_the_nodes_that_follow_from_the_placement(policy, option):
+    answer = FULL._replace(memory_policy=policy, cpus=CPUS[:1], threads=1)
+    words = shlex.split(launch.numactl(answer, ["true"], NODES))
+    assert words[words.index("sh") : words.index("sh") + 4] == [
+        *("sh", "-c", launch.GUARD, f"--physcpubind={CPUS[0]} {option}")
+    ]
+
+
+def test_nodes_of_another_machine_are_not_guessed():
+    answer = FULL._replace(memory_policy="interleave", refusal="the answer is for another machine")
+    with pytest.raises(BadInput, match="node numbers"):
+        launch.numactl(answer)
+    assert "--interleave=0-1" in launch.numactl(answer, (), NODES)
+    assert "--localalloc" in launch.numactl(answer._replace(memory_policy="local"))
+
+
+def test_a_memory_policy_that_a_format_cannot_set_is_refused():
+    for form in ("env", "taskset"):
+        with pytest.raises(BadInput, match="memory policy"):
+            launch.render(form, FULL._replace(memory_policy="interleave"), 1)
+
+
+@pytest.mark.parametrize(
+    ("numactl", "said"),
+    [
+        ('#!/bin/sh\nwhile [ "${1#--}" != "$1" ]; do shift; done\nPINNED=1 exec "$@"\n', "1 a b"),
+        ("#!/bin/sh\necho 'set_mempolicy: Operation not permitted' >&2\nexit 1\n", " a b"),
+        ("", " a b"),
+    ],
+)
+def test_n01_the_line_starts_where_memory_binding_is_denied(tmp_path, numactl, said):
+    """numactl works, is refused by the kernel, or is not there."""
+    for name in ("env", "sh", "true"):
+        (tmp_path / name).symlink_to(shutil.which(name))
+    if numactl:
+        (tmp_path / "numactl").write_text(numactl)
+        (tmp_path / "numactl").chmod(0o755)
+    line = launch.numactl(FULL._replace(memory_policy="interleave"), ["sh", "-c", 'echo "$PINNED $0"', "a b"], NODES)
+    done = subprocess.run(
+        [shutil.which("sh"), "-c", line], env={"PATH": str(tmp_path)}, capture_output=True, text=True, check=True
+    )
+    assert done.stdout == f"{said}\n"
+    assert done.stderr == ""
 
 
 def test_an_unknown_memory_policy_is_refused():

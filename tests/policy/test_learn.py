@@ -98,6 +98,14 @@ def test_each_process_part_gets_a_section_and_one_thread_counts_for_all():
     assert passive.default == FOUR
 
 
+def test_one_thread_counts_only_where_its_memory_lies():
+    spread = DEFAULT._replace(memory_policy="interleave")
+    spread_four, spread_one = choice(threads=4, process=spread), choice(threads=1, process=spread)
+    verdicts = [race(64, {FOUR: 400.0, ONE: 100.0, spread_four: 300.0, spread_one: 200.0, PASSIVE_FOUR: 900.0})]
+    chosen = {s.process: choose(s, 64) for s in learn(machine(), verdicts, [], MADE).sections}
+    assert chosen == {DEFAULT: ONE, spread: spread_one, PASSIVE: ONE._replace(process=PASSIVE)}
+
+
 def test_one_thread_does_not_stand_for_a_process_part_whose_own_choices_only_had_a_first_look():
     verdicts = [race(64, {FOUR: 400.0, ONE: 900.0})]
     made = learn(machine(), verdicts, [look(64, PASSIVE_FOUR, 500.0)], MADE)

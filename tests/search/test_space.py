@@ -9,6 +9,7 @@ from advisor.search.space import (
     cpu_budget,
     default_choice,
     is_default_process,
+    memory_policies,
     processes,
     space,
     teams,
@@ -97,6 +98,36 @@ def test_process_parts_start_with_the_runtimes_own():
         ("default", False),
     }
     assert len(processes("libomp")) == 3
+
+
+def test_a_further_memory_policy_has_few_process_parts_of_its_own():
+    found = processes("libgomp", ("default", "interleave"))
+    assert found[:4] == processes("libgomp")
+    assert {(p.wait_policy, p.spin) for p in found if p.memory_policy == "interleave"} == {
+        *(("default", None), ("passive", None))
+    }
+    assert [is_default_process(p) for p in found] == [True, *[False] * 5]
+
+
+@pytest.mark.parametrize(
+    ("nodes", "told", "offered"),
+    [
+        (2, {"mbind": "allowed", "set_mempolicy": "allowed"}, ("default", "interleave")),
+        (2, {"mbind": "allowed", "set_mempolicy": "Operation not permitted"}, ("default",)),
+        (2, None, ("default",)),
+        (1, {"mbind": "allowed", "set_mempolicy": "allowed"}, ("default",)),
+    ],
+)
+def test_n01_memory_policies_are_searched_only_where_they_differ_and_were_seen_to_work(nodes, told, offered):
+    machine = fake_machine(sockets=nodes, cores=2)
+    if told is not None:
+        machine = machine._replace(extra=(("memory_policy", told),))
+    assert memory_policies(machine) == offered
+    options = OPTIONS._replace(memory_policies=memory_policies(machine))
+    found = space(machine, SPEC, fake_variants(), SPEC.problem(1024), options)
+    assert {choice.process.memory_policy for choice in found} == set(offered)
+    single = [choice for choice in found if choice.team.threads == 1]
+    assert len({(choice.build, choice.process.memory_policy) for choice in single}) == len(single)
 
 
 def test_one_thread_appears_once_a_build_in_the_default_process_part():
