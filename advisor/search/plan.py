@@ -25,8 +25,8 @@ LOOK_FIXED_S, LOOK_CALLS = 0.3, 7
 """A first look's time, to share a budget only: building and verifying; 5 samples and 2 warm-ups."""
 
 LARGE_S, SMALL_SHARE, LARGE_SHARE, LEAST_TRIALS = 1.6e-3, 1 / 8, 1 / 16, 24
-"""Trials: at most an eighth of the space, a sixteenth where a call is expected to take longer than this (one-head decode
-from n = 16384, one-head forward from 512) and each look costs more, but always two dozen."""
+"""Trials: at most an eighth of the space, a sixteenth where a call is expected to take longer than this and each look
+costs more (one-head decode from n = 16384, one-head forward from 512), but always two dozen."""
 
 LEAST_FINALISTS = 3
 """Finalists that race however little time there is."""
