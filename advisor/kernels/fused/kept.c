@@ -29,6 +29,7 @@ static void one_strip(const Call *c, int64_t h, int64_t first, void *scratch, re
     add_kept_strip(&head, first, &t, p, t.part, out, c->gq + h * c->size, gk, gv);
 }
 
+/* No row statistics here: the weights themselves are kept, so the workspace begins with the sums. */
 int64_t fused_kept_workspace(const int64_t *dims, int threads) {
     return sums_bytes(dims, threads) + threads * scratch_bytes(dims[5], dims[6] * ADV_M);
 }
