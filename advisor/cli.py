@@ -78,15 +78,17 @@ def probe(
     as_json: Json = False,
 ) -> None:
     """Describe the machine as an array, with its limits, caches, GPUs and compilers."""
-    from advisor import pipeline, probing
+    from advisor import probing
 
     wanted = probing.Wanted(sysroot, record, compare, svg, placement, threads)
     if bench and (sysroot != "/" or record or compare):
         raise BadInput("--bench measures the machine at hand", got="another machine, --record or --compare beside it")
     told = probing.tell(wanted)
     if bench:
+        from advisor import pipeline
+
         told = told._replace(machine=pipeline.bench(told.machine, say))
-    note = pipeline.remember(told.machine) if sysroot == "/" and not compare else ""
+    note = probing.remember(told.machine) if sysroot == "/" and not compare else ""
     if as_json:
         _emit(probing.document(told, wanted))
     else:

@@ -6,11 +6,10 @@ Nothing is decided here: each stage is a function of what the one before it left
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from advisor import codec, paths
+from advisor import codec
 from advisor.errors import AdvisorError, BadInput, UnknownName
 from advisor.kernels import registry
 from advisor.kernels.memory import USABLE, need_bytes, room_bytes
@@ -86,32 +85,6 @@ def check_memory(spec: KernelSpec, problems: Sequence[Problem]) -> None:
 
 
 # --- probe ---
-
-
-def folder_of(machine: Machine) -> str:
-    """Where this machine's description, log and tables lie."""
-    return paths.machine_dir(machine.hardware_id, machine.limits_id)
-
-
-def remember(machine: Machine) -> str:
-    """Keep the description of the machine at hand beside its tables.
-
-    Returns:
-        A note for people: where results had to go, or why nothing could be kept; empty when all is as expected.
-    """
-    from advisor.signature.keep import with_earlier
-
-    path = os.path.join(folder_of(machine), "machine.json")
-    machine = with_earlier(machine, path)
-    try:
-        os.makedirs(os.path.dirname(path), exist_ok=True)
-        scratch = f"{path}.{os.getpid()}"
-        with open(scratch, "w", encoding="utf-8") as file:
-            file.write(topology.machine_json(machine) + "\n")
-        os.replace(scratch, path)
-    except OSError as error:
-        return f"the description could not be kept in {path}: {error.strerror}; set ADVISOR_HOME to another folder"
-    return paths.home_note()
 
 
 def bench(machine: Machine, say: Callable[[str], None]) -> Machine:

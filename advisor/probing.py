@@ -7,6 +7,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from advisor import paths
 from advisor.errors import AdvisorError, BadInput
 from advisor.records import Machine, pairs
 
@@ -93,6 +94,36 @@ def _compare(machine: Machine, path: str) -> Comparison | None:
     found = compare(read_machine(path), machine)
     beside = store.tables(os.path.dirname(os.path.abspath(path)))
     return follows(found, [(os.path.basename(lies.path), lies.table) for lies in beside if lies.table is not None])
+
+
+# --- what is kept ---
+
+
+def folder_of(machine: Machine) -> str:
+    """Where this machine's description, log and tables lie."""
+    return paths.machine_dir(machine.hardware_id, machine.limits_id)
+
+
+def remember(machine: Machine) -> str:
+    """Keep the description of the machine at hand beside its tables.
+
+    Returns:
+        A note for people: where results had to go, or why nothing could be kept; empty when all is as expected.
+    """
+    from advisor.signature.keep import with_earlier
+    from advisor.topology.probe import machine_json
+
+    path = os.path.join(folder_of(machine), "machine.json")
+    machine = with_earlier(machine, path)
+    try:
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        scratch = f"{path}.{os.getpid()}"
+        with open(scratch, "w", encoding="utf-8") as file:
+            file.write(machine_json(machine) + "\n")
+        os.replace(scratch, path)
+    except OSError as error:
+        return f"the description could not be kept in {path}: {error.strerror}; set ADVISOR_HOME to another folder"
+    return paths.home_note()
 
 
 # --- for people and for programs ---

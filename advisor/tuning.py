@@ -22,7 +22,8 @@ from advisor import __version__, codec, paths
 from advisor.errors import BadInput, Busy
 from advisor.kernels import registry
 from advisor.kernels.variant import check_expressions, for_machine, variants
-from advisor.pipeline import check_memory, check_shape, folder_of, own_shape, remember
+from advisor.pipeline import check_memory, check_shape, own_shape
+from advisor.probing import folder_of, remember
 from advisor.records import Machine, Measurement, Pairs, Problem, Section, Table, pairs
 from advisor.search.space import SpaceOptions, first_of_each_language, space_options
 from advisor.topology import probe as topology

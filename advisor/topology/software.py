@@ -7,6 +7,7 @@ import platform
 import re
 import shutil
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 from advisor import identity
 from advisor.installed import LIBRARIES, installed
@@ -28,8 +29,11 @@ def environment() -> Pairs:
         Pairs with `kernel` (MAJOR.MINOR, as a lookup reads it), `kernel_release`, `python`, `glibc`, one entry a
         compiler, OpenMP runtime and library found, and the lists `compilers` and `openmp` of what was found.
     """
-    compilers = {name: version for name in COMPILERS if (version := compiler_version(name))}
-    runtimes = {name: version for name, by, files in OPENMP if (version := runtime_version(by, files))}
+    with ThreadPoolExecutor() as pool:  # each waits for a program
+        asked = [pool.submit(compiler_version, name) for name in COMPILERS]
+        looked = [pool.submit(runtime_version, by, files) for _, by, files in OPENMP]
+    compilers = {name: version for name, said in zip(COMPILERS, asked, strict=True) if (version := said.result())}
+    runtimes = {name: version for (name, _, _), said in zip(OPENMP, looked, strict=True) if (version := said.result())}
     called = {name: version for name in LIBRARIES if (version := installed(name))}
     libc = platform.libc_ver()
     found = {
