@@ -6,7 +6,7 @@
   "valid": ["head_dim % 32 == 0", "head_dim <= 256"],
   "reads": "batch * n * head_dim * (heads + 2 * kv_heads) + 3 * batch * n * head_dim * kv_heads",
   "writes": "batch * heads * n * head_dim + 3 * batch * n * head_dim * kv_heads", "atomics": "0",
-  "mapping": "k and v are cut up in blocks of 32 rows, then groups of strips of 32 query rows of all heads are handed out one by one, the longest first",
+  "mapping": "k and v are cut up in blocks of 32 rows, then groups of strips of 32 query rows are handed out one by one, head after head, the longest first",
   "rank": 15
 } */
 #include <immintrin.h>
@@ -327,7 +327,7 @@ int forward_amx(void *const *buffers, const int64_t *dims, void *workspace, int 
         }
 #pragma omp for schedule(dynamic, 1)
         for (int64_t task = 0; task < heads * groups; task++) {
-            int64_t h = task % heads, first = (groups - 1 - task / heads) * STRIP * group;
+            int64_t h = task / groups, first = (groups - 1 - task % groups) * STRIP * group;
             half *k = cut + h / sharing * cut_halves(n);
             Head head = {(const float *)buffers[0] + h * size, k, k + cut_halves(n) / 2, (float *)buffers[3] + h * size,
                          n, block, (int)dims[4]};

@@ -6,7 +6,7 @@
   "needs": {"ADV_V": {"64": ["avx512f"]}}, "defaults": {"ADV_V": 32, "ADV_M": 6, "ADV_N": 2},
   "valid": ["head_dim <= 256", "ADV_M * ADV_N <= 24", "ADV_M * ADV_N >= 12", "ADV_M * ADV_N != 18"],
   "reads": "batch * n * head_dim * (heads + 2 * kv_heads)", "writes": "batch * heads * n * head_dim", "atomics": "0",
-  "mapping": "strips of ADV_N vectors of query rows of all heads, handed out one by one, the longest first", "rank": 10
+  "mapping": "strips of ADV_N vectors of query rows, handed out one by one, head after head, the longest first", "rank": 10
 } */
 #include <omp.h>
 
@@ -101,7 +101,7 @@ int forward_tiled(void *const *buffers, const int64_t *dims, void *workspace, in
         real *scratch = (real *)workspace + (int64_t)omp_get_thread_num() * SCRATCH;
 #pragma omp for schedule(dynamic, 1) nowait
         for (int64_t task = 0; task < heads * strips; task++) {
-            int64_t h = task % heads, first = (strips - 1 - task / heads) * STRIP;
+            int64_t h = task / strips, first = (strips - 1 - task % strips) * STRIP;
             Head head = {(const real *)buffers[0] + h * size, (const real *)buffers[1] + h / sharing * size,
                          (const real *)buffers[2] + h / sharing * size, (real *)buffers[3] + h * size, n, (int)dims[4]};
             strip(&head, first, scratch);

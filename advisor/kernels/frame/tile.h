@@ -41,13 +41,17 @@ INLINE void tile(const int M, const int N, const int start, Left left, const rea
     UNROLL for (int m = 0; m < M; m++) UNROLL for (int x = 0; x < N; x++) store(c + m * c_row + x * W, sums[m][x]);
 }
 
-/* The same for any number of rows: tiles of M, then single rows. */
+/* The same for any number of rows: tiles of M, then of 4, then single rows. */
 INLINE void tiles(const int M, const int N, const int start, int64_t rows, Left left, const real *b, int64_t b_row,
                   int64_t depth, real *c, int64_t c_row, const real *factor) {
     int64_t m = 0;
     for (; m + M <= rows; m += M) {
         Left here = {left.a + m * left.row, left.row, left.step};
         tile(M, N, start, here, b, b_row, depth, c + m * c_row, c_row, factor);
+    }
+    for (; M > 4 && m + 4 <= rows; m += 4) {
+        Left here = {left.a + m * left.row, left.row, left.step};
+        tile(4, N, start, here, b, b_row, depth, c + m * c_row, c_row, factor);
     }
     for (; m < rows; m++) {
         Left here = {left.a + m * left.row, left.row, left.step};
