@@ -80,6 +80,64 @@ def test_the_live_part_is_the_intersection_packed(array, mask):
     assert all(new <= old for new, old in zip(part_of.shape, array.shape, strict=True))
 
 
+@given(arrays(), st.data())
+def test_no_chain_of_verbs_makes_an_id_or_leaks_a_hole(array, data):
+    """take, transpose and live in any order: what comes out are threads that went in, each once."""
+    value = array
+    for _ in range(data.draw(st.integers(1, 5))):
+        verb = data.draw(st.sampled_from(["take", "transpose", "live"]))
+        if verb == "take":
+            axis = data.draw(st.sampled_from(value.axes))
+            extent = value.shape[value.axes.index(axis)]
+            value = take(value, axis, data.draw(st.integers(1, extent)) * data.draw(st.sampled_from([1, -1])))
+        elif verb == "transpose":
+            value = transpose(value, tuple(data.draw(st.permutations(value.axes))))
+        else:
+            value = live(value, data.draw(st.sets(st.sampled_from(range(256)))))
+        assert len(value.cpus) == algebra.size(value.shape)
+    found = ravel(value)
+    assert ABSENT not in found
+    assert len(set(found)) == len(found)
+    assert set(found) <= set(threads(array))
+
+
+@given(arrays_and_orders(), st.sets(st.integers(0, 300)))
+def test_live_and_transpose_commute_on_what_is_left(case, mask):
+    """Packing depends on the order of the axes, the threads that are left do not."""
+    array, order = case
+    assert threads(live(transpose(array, order), mask)) == threads(transpose(live(array, mask), order))
+
+
+@given(arrays(), st.data())
+def test_two_transposes_are_the_second_alone(array, data):
+    one, two = (tuple(data.draw(st.permutations(array.axes))) for _ in range(2))
+    assert transpose(transpose(array, one), two) == transpose(array, two)
+
+
+@given(arrays(), st.data())
+def test_taking_everything_is_the_identity_and_takes_nest(array, data):
+    axis = data.draw(st.sampled_from(array.axes))
+    extent = array.shape[array.axes.index(axis)]
+    assert take(array, axis, extent) == take(array, axis, -extent) == array
+    more = data.draw(st.integers(1, extent))
+    fewer = data.draw(st.integers(1, more))
+    assert take(take(array, axis, more), axis, fewer) == take(array, axis, fewer)
+    assert take(take(array, axis, -more), axis, -fewer) == take(array, axis, -fewer)
+
+
+@given(st.data())
+def test_whatever_the_kernel_groups_the_array_has_every_cpu_once(data):
+    """Groupings that nest or not, overlap, or leave CPUs out: axes nest, holes are holes, the rest is labelled."""
+    cpus = sorted(data.draw(st.sets(st.integers(0, 2000), min_size=1, max_size=12)))
+    names = data.draw(st.sets(st.sampled_from(algebra.AXIS_ORDER[:-1])))
+    groups = {name: data.draw(st.lists(st.lists(st.sampled_from(cpus), unique=True), max_size=4)) for name in names}
+    array = algebra.build(groups, cpus)
+    assert sorted(ravel(array)) == cpus
+    assert array.axes[-1] == "smt"
+    assert len(array.cpus) == algebra.size(array.shape)
+    assert all(extent > 0 for extent in array.shape)
+
+
 @given(arrays())
 def test_packing_keeps_the_order_of_threads(array):
     assert ravel(live(array, threads(array))) == ravel(array)
