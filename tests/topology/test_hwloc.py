@@ -29,8 +29,8 @@ KNOWN = {
     "clx-2s-snc2-pmem": {"numa": NEARNESS},
     "qemu-sparse-cpuless-nodes": {"numa": NEARNESS},
     "harpertown-overlapping-nodes": {"numa": "all nodes hold all CPUs; hwloc keeps one, advisor all, with a warning"},
+    # other versions of hwloc, or with PCI files
     "power9-gpu-numa": {"numa": "hwloc hides the memory nodes of GPUs on purpose; the kernel has them"},
-    # other versions of hwloc
     "bulldozer-6276-4s": {"cores": "hwloc from 3.0 on undoes the kernel's pairing of two cores to a module"},
 }
 """Recorded machine -> what may differ -> who is right and why. The table of docs/probe.md says the same."""
