@@ -1,9 +1,10 @@
 """Each kind of odd machine, built in a line or two: what its array, its groupings and its placements are."""
 
 import pytest
-from trees import affinity, build, cpu, cpuset, group, hybrid, memory_only, node, put, quota, spell
+from trees import affinity, build, cgroup2, cpu, cpuset, group, hybrid, memory_only, node, put, quota, spell
 
 from advisor import identity
+from advisor.kernels.memory import USABLE, room_bytes
 from advisor.topology.array import ABSENT, live, ravel
 from advisor.topology.placement import evaluate
 from advisor.topology.probe import topology
@@ -183,18 +184,18 @@ def test_c02_a_table_of_another_mask_is_another_machine(tmp_path):
 
 
 def test_c03_the_limit_is_that_of_the_group_and_not_of_the_host(tmp_path):
-    """2 GiB on a host of 512 GiB; scores of 65536 x 65536 floats do not fit."""
-    from trees import cgroup2
+    """2 GiB, half a GiB of it taken, on a host with 500 GiB free: scores of 65536 x 65536 floats do not fit.
 
-    from advisor.kernels.memory import USABLE
-
+    That such a trial is skipped before it is launched, and that a killed child ends one trial, is in test_pool.py.
+    """
     root = build(tmp_path, "1s4c")
-    put(root, "proc/meminfo", f"MemTotal: {512 << 20} kB\n")
-    cgroup2(root, "/job", {"job/memory.max": str(2 << 30)})
+    put(root, "proc/meminfo", f"MemTotal: {512 << 20} kB\nMemAvailable: {500 << 20} kB\n")
+    cgroup2(root, "/job", {"job/memory.max": str(2 << 30), "job/memory.current": str(1 << 29)})
     found = topology(str(root))
     assert found.memory_limit_bytes == 2 << 30
     assert dict(found.extra)["memory_total_bytes"] == 512 << 30
-    assert found.memory_limit_bytes * USABLE < 65536 * 65536 * 4
+    assert room_bytes(str(root)) == 3 << 29
+    assert room_bytes(str(root)) * USABLE < 65536 * 65536 * 4
 
 
 def test_c04a_a_sandbox_without_sysfs_is_a_flat_list_of_its_mask(tmp_path):
