@@ -215,7 +215,7 @@ class _Groups:
 
     def path(self, path: str) -> str:
         """Where a file lies in the archive."""
-        for mount in self.mounts:
+        for mount in sorted(self.mounts, key=lambda mount: -len(mount.point)):  # the innermost mount holds the file
             point = mount.point.strip("/")
             if path.startswith(f"{point}/"):
                 return f"{self.point(mount.point).strip('/')}/{self.renamed(path[len(point) + 1 :])}"
