@@ -6,7 +6,7 @@ import os
 from typing import Any
 
 from advisor import codec, identity
-from advisor.errors import Missing
+from advisor.errors import BadInput, Missing
 from advisor.records import Caches, Machine, Pairs, pairs
 from advisor.topology import child, details, gpu, lscpu, pages, software, sysfs, tries, witness
 from advisor.topology.array import is_flat
@@ -153,8 +153,11 @@ def read_machine(path: str) -> Machine:
     try:
         with open(path, encoding="utf-8") as file:
             text = file.read()
-    except (FileNotFoundError, IsADirectoryError) as error:
-        raise Missing("no machine description here", got=path, next_step="make one: advisor probe --json") from error
+    except OSError as error:
+        reason = f"{error.strerror}; make one: advisor probe --json"
+        raise Missing("no machine description here", got=path, next_step=reason) from error
+    except UnicodeDecodeError as error:
+        raise BadInput("a machine description is text", got=path, next_step="name a machine.json") from error
     document = codec.loads(text, path)
     codec.check_schema(document, "machine", path)
     machine: Machine = codec.from_json(Machine, document)

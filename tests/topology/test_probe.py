@@ -87,6 +87,20 @@ def test_files_that_are_no_machine_are_refused(tmp_path):
         read_machine(str(tmp_path / "newer.json"))
 
 
+@pytest.mark.parametrize("place", ["file/machine.json", "folder"])
+def test_a_place_that_cannot_hold_a_description_has_none(tmp_path, place):
+    (tmp_path / "file").write_text("")
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(Missing):
+        read_machine(str(tmp_path / place))
+
+
+def test_an_archive_is_no_description(tmp_path):
+    (tmp_path / "odd.tar.gz").write_bytes(b"\x1f\x8b\xff\xfe")
+    with pytest.raises(BadInput, match="is text"):
+        read_machine(str(tmp_path / "odd.tar.gz"))
+
+
 def test_a_newer_minors_fields_are_kept(confined, tmp_path):
     document = {
         **json.loads(machine_json(probe(confined))),
