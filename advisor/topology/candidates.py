@@ -74,7 +74,7 @@ def _listed(array: CpuArray, known: Groupings) -> Iterable[str]:
     for axis, extent in zip(outer[:-1], array.shape, strict=False):
         if extent > 1:
             yield f"transpose smt {' '.join([*(a for a in reversed(outer) if a != axis), axis])}"
-    for axis in outer[1:-1] if "pack" in first else ():
+    for axis in outer[1:-1] if first == ["pack"] else ():  # with several kinds of cores the fullest group may be weak
         yield " | ".join([*compact, f"group {axis}", "pack"])
     for name in known:
         if name not in (*array.axes, *INNER, CLASS) and len(_reached(known[name], array)) > 1:
