@@ -58,6 +58,9 @@ TEAM_LOOK_NS = 50e6
 """Calls over this are looked at with the whole team alone: that long, all cores win."""
 
 
+LOOKED = ("fused", "naive")
+"""Roles that are always looked at anew: where the other one won the table has their choices of lesser process parts only."""
+
 Test = Callable[[Choice], bool]
 
 
@@ -137,8 +140,8 @@ def field(
     """
     tests = role_tests(problem.kernel, known)
     named = tuned(machine, problem, threads)
-    tabled = {role: found for role, test in tests.items() if role != "naive" and (found := [*filter(test, named)])}
-    listed = candidates(machine, known, problem, threads or cpu_budget(machine), rates)
+    tabled = {role: found for role, test in tests.items() if role not in LOOKED and (found := [*filter(test, named)])}
+    listed = named + candidates(machine, known, problem, threads or cpu_budget(machine), rates)
     if quick:
         listed = list({one.build.variant: one for one in reversed(listed)}.values())[::-1]
     kept = [narrowed(problem, [*filter(test, listed)], rates) for role, test in tests.items() if role not in tabled]
