@@ -225,6 +225,17 @@ def _builds(variants: Sequence[Variant], problem: Problem, options: SpaceOptions
             yield Build(variant.name, variant.source_hash, knobs, tool.name, flags), tool
 
 
+def _processes_of(tool: Toolchain, options: SpaceOptions) -> tuple[Process, ...]:
+    """The process parts of a toolchain. A library has two waits, its own and passive: each further one is a process
+    that imports the library, seconds before its first look."""
+    from advisor.kernels.libraries import LANGUAGE
+
+    found = processes(tool.runtime, options.memory_policies)
+    if tool.language != LANGUAGE:
+        return found
+    return tuple(one for one in found if one.spin is None and one.wait_policy in ("default", "passive"))
+
+
 def space(
     machine: Machine, spec: KernelSpec, variants: Sequence[Variant], problem: Problem, options: SpaceOptions
 ) -> tuple[Choice, ...]:
@@ -251,7 +262,7 @@ def space(
     return tuple(
         Choice(build, team, process)
         for build, tool in _builds(usable, problem, options)
-        for process in processes(tool.runtime, options.memory_policies)
+        for process in _processes_of(tool, options)
         for team in crowd
         if team.threads > 1 or waits_as_started(process)
     )
