@@ -10,7 +10,7 @@ import kernel_fixtures as fixtures
 import pytest
 from commanding import Site
 
-from advisor.kernels import variant as module
+from advisor.kernels import header as module
 from advisor.kernels.compilers import compilers
 from advisor.kernels.executor import Ask
 from advisor.kernels.pool import WorkerPool
