@@ -59,7 +59,7 @@ TEAM_LOOK_NS = 50e6
 
 
 LOOKED = ("fused", "naive")
-"""Roles that are always looked at anew: where the other one won the table has their choices of lesser process parts only."""
+"""Roles that are always looked at anew: where the other one won, a table has their choices of lesser process parts."""
 
 Test = Callable[[Choice], bool]
 
@@ -187,8 +187,15 @@ def candidates(
 
 
 def one_away(sets: list[Pairs], knobs: Pairs) -> list[Pairs]:
-    """Those sets of knobs that differ from one in a single knob."""
-    return [other for other in sets if len(set(other) - set(knobs)) == 1]
+    """Those sets of knobs that differ from one in a single knob, and the nearest for each value that none of them has.
+
+    Rules tie knobs together (64-byte vectors want other tiles), so that some values are never a single step away.
+    """
+    near = [other for other in sets if len(set(other) - set(knobs)) == 1]
+    had = {pair for other in [knobs, *near] for pair in other}
+    far = dict.fromkeys(pair for other in sets for pair in other if pair not in had)
+    nearest = [min((s for s in sets if pair in s), key=lambda s: len(set(s) - set(knobs))) for pair in far]
+    return [*near, *dict.fromkeys(nearest)]
 
 
 def neighbours(

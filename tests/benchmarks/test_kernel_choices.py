@@ -170,3 +170,11 @@ def test_an_estimate_grows_with_work_and_rounds_and_falls_with_known_speed():
         rates.note(PROBLEM, one, 1000.0)
     rates.note(PROBLEM, "torch", 1000.0)
     assert estimate_s(PROBLEM, 10**11, found, rates, 15) < usual
+
+
+def test_values_that_rules_tie_to_others_are_reached_all_the_same():
+    def knobs(v: int, m: int, n: int):
+        return (("M", m), ("N", n), ("V", v))
+
+    sets = [knobs(32, 6, 2), knobs(32, 4, 3), knobs(64, 12, 2), knobs(64, 8, 3)]
+    assert one_away(sets, sets[0]) == sets[1:]
