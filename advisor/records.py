@@ -62,7 +62,7 @@ class Gpu(NamedTuple):
     """One GPU, or one slice (MIG) of a GPU, as far as it could be asked; every field but the index may be None.
 
     `index` is NVML's, a slice has that of its GPU; `cuda_index` the number that CUDA programs started here give it.
-    `visible`: whether they see it at all. `mig`: a slice's profile, else enabled, disabled. `slice_of`: uuid of the GPU.
+    `visible`: whether they see it at all. `mig`: a slice's profile, else enabled, disabled. `slice_of`: its GPU's uuid.
     `unified_memory`: memory is the host's. `device_id`: equal for equal devices. `reasons`: why a field is unknown.
     """
 

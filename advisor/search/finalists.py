@@ -15,6 +15,7 @@ A first look of five samples may be a fifth off; the surrogate averages over a c
 recorded noise the best choice had been looked at and then not raced in one search of three without the second group.
 """
 
+
 def finalists(
     measured: Sequence[Measurement], default: Choice, belief: Callable[[Choice], float], most: float
 ) -> tuple[Choice, ...]:
