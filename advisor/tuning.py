@@ -12,7 +12,7 @@ import os
 import secrets
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -149,8 +149,12 @@ def _tune_one(asked: TuneRequest, kernel: str, machine: Machine, progress: Progr
     with Log(log_path) as log, WorkerPool(machine, request.spec, request.variants, asked.seed) as pool:
         outcome = search(request, pool, log, progress)
         table = _learn(before, outcome, request, asked)
+        until = None if budget_s is None else begun + budget_s
+        if table is not None and not outcome.interrupted:
+            pool.crew.close()  # its workers hold memory
+            tuning = _Tuning(request, pool, log, progress, outcome, until, before)
+            outcome, table = _run_again(tuning, table, lambda left: _learn(before, left, request, asked))
         if table is not None and not outcome.interrupted and not asked.exhaustive:
-            until = None if budget_s is None else begun + budget_s
             tuning = _Tuning(request, pool, log, progress, outcome, until, before)
             table, interrupted = _hold_out(tuning, table)
             outcome = outcome._replace(interrupted=interrupted)
@@ -228,6 +232,31 @@ class _Tuning(NamedTuple):
     outcome: Outcome
     until: float | None
     before: Past
+
+
+def _run_again(
+    tuning: _Tuning, table: Table, learn_again: Callable[[Outcome], Table | None]
+) -> tuple[Outcome, Table | None]:
+    """Outcome and table without the winners that fail in a fresh process; half of the time left goes to that."""
+    from advisor.kernels.pool import WorkerPool
+    from advisor.policy.learn import choose
+    from advisor.search.known import AGAIN
+    from advisor.search.recheck import Recheck, recheck
+    from advisor.search.run import finite
+
+    request = tuning.request
+
+    def record(measurement: Measurement) -> None:
+        choice_id, document = codec.digest(measurement.choice), codec.to_json(finite(measurement))
+        kinds = {"kind": "trial", "session": request.session, "choice_id": choice_id, "phase": AGAIN}
+        tuning.log.append({**kinds, "measurement": document})
+
+    now = time.monotonic()
+    until = None if tuning.until is None else now + (tuning.until - now) / 2
+    plan = Recheck(learn_again, choose, request.problems, request.options.trial_limit_s, until, record)
+    with WorkerPool(request.machine, request.spec, request.variants, request.options.seed) as fresh:
+        left = recheck(fresh, plan, tuning.outcome, table, tuning.progress)
+    return left.outcome._replace(interrupted=left.interrupted), left.table
 
 
 def held_out_sizes(tuned: Sequence[int], most: int) -> tuple[int, ...]:

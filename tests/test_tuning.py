@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 
 import pytest
@@ -89,6 +90,18 @@ def test_a_second_run_adds_its_sizes_and_leaves_other_shapes_alone(home):
         (16, 64),
         (16, 96),
     }
+
+
+def test_every_winner_ran_once_more_in_a_fresh_process(home):
+    result = tuned(64, 96)
+    with open(result.log_path, encoding="utf-8") as file:
+        records = [json.loads(line) for line in file]
+    again = [record for record in records if record.get("phase") == "again"]
+    names = {(r["measurement"]["choice"]["build"]["variant"], r["measurement"]["status"]) for r in again}
+    finals = [verdict for verdict in result.outcome.verdicts if verdict.purpose == "final"]
+    notes = " ".join(result.notes)
+    assert {status for _, status in names} <= {"ok"}
+    assert {v.winner.build.variant for v in finals} <= {name for name, _ in names} or "no time" in notes
 
 
 def test_sizes_of_a_variant_that_changed_are_not_kept(home, monkeypatch):

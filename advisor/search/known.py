@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any, NamedTuple
 
 from advisor.codec import from_json, to_json
 from advisor.errors import AdvisorError
-from advisor.records import Choice, Measurement, Problem, Verdict
+from advisor.records import Choice, Measurement, Problem, Standing, Verdict
 from advisor.search.log import of_sessions, read
 from advisor.search.request import PROTOCOL, Request, space_hash
 
 VerdictKey = tuple[str, Problem, frozenset[Choice]]
 """Purpose, problem, who raced: the same heat need not be run again."""
 
-REST, STOLEN = "rest", "stolen"
-"""Phases of trials that are no first looks of a search: of the exhaustive pass, which a search must not have known, and
-beside a busy neighbour, which are another regime."""
+REST, STOLEN, AGAIN = "rest", "stolen", "again"
+"""Phases of trials that are no first looks of a search: of the exhaustive pass, which a search must not have known;
+beside a busy neighbour, which are another regime; of a winner in a fresh process, which have no time."""
+
+FAILED = ("wrong", "crashed", "timeout")
+"""How a winner's check in a fresh process ends that speaks against it. Skipped says that there was no room just now."""
+
+Failed = Collection[tuple[Problem, Choice]]
+"""Where a choice failed in a fresh process; the choice as `same_program` gives it."""
 
 
 class Known(NamedTuple):
@@ -69,18 +75,63 @@ def known(path: str, request: Request) -> Known:
     found = read(path)
     sessions = [r.get("session") for r in found.records if r["kind"] == "session" and same_run(r, request)]
     mine = of_sessions(found.records, [session for session in sessions if isinstance(session, str)])
-    looks, rest, stolen = _phases(mine)
+    looks, rest, stolen, _ = _phases(mine)
     verdicts = {verdict_key(v): v for v in _parsed(mine, "verdict", Verdict)}
     return Known(_by_problem(looks), _by_problem(rest), _by_problem(stolen), verdicts, found.notes)
 
 
 def _phases(records: Iterable[dict[str, Any]]) -> tuple[list[dict[str, Any]], ...]:
-    """The records of searches, of exhaustive passes, and of measurements beside a neighbour."""
-    sorted_out: dict[str, list[dict[str, Any]]] = {"": [], REST: [], STOLEN: []}
+    """The records of searches, of exhaustive passes, beside a neighbour, and of winners in a fresh process."""
+    sorted_out: dict[str, list[dict[str, Any]]] = {"": [], REST: [], STOLEN: [], AGAIN: []}
     for record in records:
         phase = record.get("phase")
-        sorted_out[phase if phase in (REST, STOLEN) else ""].append(record)
+        sorted_out[phase if phase in (REST, STOLEN, AGAIN) else ""].append(record)
     return tuple(sorted_out.values())
+
+
+def same_program(choice: Choice) -> Choice:
+    """The choice; one of a single thread without its wait policy, which means nothing to it: one check stands for all.
+
+    Compiler, runtime and memory policy stay.
+    """
+    alone = choice.team is not None and choice.team.threads == 1
+    if not alone or choice.process is None:
+        return choice
+    return choice._replace(process=choice.process._replace(wait_policy="default", spin=None))
+
+
+def _key(trial: Measurement) -> tuple[Problem, Choice]:
+    return trial.problem, same_program(trial.choice)
+
+
+def without(verdicts: Iterable[Verdict], failed: Failed) -> tuple[Verdict, ...]:
+    """The races with the choices that failed later as failed; one in which nothing else was timed is left out.
+
+    The best of the others takes the place of a winner that failed.
+    """
+    return tuple(kept for verdict in verdicts if (kept := _kept(verdict, failed)) is not None)
+
+
+def _kept(verdict: Verdict, failed: Failed) -> Verdict | None:
+    gone = {s.choice for s in verdict.standings if (verdict.problem, same_program(s.choice)) in failed}
+    if not gone:
+        return verdict
+    left = tuple(Standing(s.choice, "failed", None, None, None) if s.choice in gone else s for s in verdict.standings)
+    if verdict.winner not in gone:
+        return verdict._replace(standings=left)
+    times = {s.choice: s.summary.p25_ns for s in left if s.summary}
+    if not times:
+        return None
+    best = min(times, key=times.__getitem__)
+    return verdict._replace(winner=best, standings=tuple(_beside(s, best, times) for s in left))
+
+
+def _beside(standing: Standing, best: Choice, times: dict[Choice, float]) -> Standing:
+    """A standing beside another winner. Samples are not in the log's verdicts, so there are no intervals."""
+    if standing.choice not in times:
+        return standing
+    outcome = "winner" if standing.choice == best else standing.outcome
+    return standing._replace(outcome=outcome, ratio=times[standing.choice] / times[best], ratio_ci95=None, regret=None)
 
 
 class Past(NamedTuple):
@@ -114,12 +165,15 @@ def past(path: str, request: Request) -> Past:
         return problem._replace(n=0) == shape and builds <= at_hand
 
     verdicts = [v for v in _parsed(mine, "verdict", Verdict) if counts(v.problem, *(s.choice for s in v.standings))]
+    looks, rest, beside, again = _phases(mine)
+    checks = {_key(m): m.status for m in _parsed(again, "trial", Measurement)}
+    failed = {key for key, status in checks.items() if status in FAILED}
+    verdicts = list(without(verdicts, failed))
     raced = {verdict.problem for verdict in verdicts}
-    looks, rest, beside = _phases(mine)
 
     def trials(records: list[dict[str, Any]]) -> tuple[Measurement, ...]:
         found = _parsed(records, "trial", Measurement)
-        return tuple(t for t in found if t.problem in raced and counts(t.problem, t.choice))
+        return tuple(t for t in found if t.problem in raced and counts(t.problem, t.choice) and _key(t) not in failed)
 
     return Past(tuple(verdicts), trials([*looks, *rest]), found.notes, trials(beside))
 
