@@ -53,8 +53,8 @@ def _spin(site: Site) -> int | None:
 
 def _careful(site: Site) -> tuple[int, str, tuple[int, ...] | None]:
     try:
-        threads, placement = default_team(site.array, site.mask, site.budget)
-        return threads, placement, evaluate(placement, site.array, site.mask, threads)
+        threads, placement = default_team(site.array, site.mask, site.budget, site.groupings)
+        return threads, placement, evaluate(placement, site.array, site.mask, threads, site.groupings)
     except PlacementError:
         return 1, UNPINNED, None
 

@@ -183,8 +183,9 @@ def thread_counts(machine: Machine, oversubscribe: bool = False) -> tuple[int, .
 
 
 def default_team(machine: Machine) -> Team:
-    """The careful rule: physical cores of one NUMA domain within the budget."""
-    return Team(*placement.default_team(machine.array, machine.allowed_cpus, cpu_budget(machine)))
+    """The careful rule: physical cores of one NUMA domain within the budget, of several kinds the strongest."""
+    known = groupings(machine)
+    return Team(*placement.default_team(machine.array, machine.allowed_cpus, cpu_budget(machine), known))
 
 
 def teams(machine: Machine, oversubscribe: bool = False) -> tuple[Team, ...]:

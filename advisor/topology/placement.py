@@ -190,25 +190,46 @@ def evaluate(
     return cpus[:threads]
 
 
-def default_team(array: CpuArray, mask: Iterable[int], budget: int) -> tuple[int, str]:
+def default_team(array: CpuArray, mask: Iterable[int], budget: int, groupings: Known = None) -> tuple[int, str]:
     """The careful rule for a machine nobody tuned: the physical cores of one NUMA domain, within the budget.
+
+    Of cores of several kinds only the strongest in reach: equal shares of work wait for the slowest core.
 
     Args:
         array: the whole machine.
         mask: the CPU ids in reach.
         budget: CPUs that the quota pays for, at least 1.
+        groupings: as for `evaluate`; only `class` counts.
 
     Returns:
         (threads, placement expression).
     """
     value = live(array, mask)
+    kinds = _kinds_in_reach(value, groupings)
     if is_flat(value):
-        return max(1, min(len(ravel(value)), budget)), UNPINNED
+        return max(1, min(len(kinds[0] if kinds else ravel(value)), budget)), UNPINNED
+    words = _first_domain(value)
+    if kinds:
+        words = [f"prefer {CLASS}", *words, f"group {CLASS}", f"take {CLASS} 1"]
+    expression = " | ".join(words)
+    cores = evaluate(expression, array, mask, groupings={CLASS: kinds}) or ()
+    return max(1, min(len(cores), budget)), expression
+
+
+def _first_domain(value: CpuArray) -> list[str]:
+    """Steps to one thread of each core of the first NUMA domain, or socket where there are no domains."""
     domain = next((axis for axis in ("numa", "socket") if axis in value.axes), None)
     outer = value.axes[: value.axes.index(domain) + 1] if domain else ()
     words = [f"take {axis} 1" for axis in outer if value.shape[value.axes.index(axis)] > 1]
     if value.shape and value.shape[-1] > 1:
         words.append(f"take {value.axes[-1]} 1")
-    expression = " | ".join(words)
-    cores = evaluate(expression, array, mask) or ()
-    return max(1, min(len(cores), budget)), expression
+    return words
+
+
+def _kinds_in_reach(value: CpuArray, groupings: Known) -> list[tuple[int, ...]]:
+    """The kinds of cores of the threads in reach, strongest first; none where all are of one kind."""
+    known = (groupings() if callable(groupings) else groupings) or {}
+    inside = set(ravel(value))
+    kinds = [tuple(cpu for cpu in group if cpu in inside) for group in known.get(CLASS, ())]
+    kinds = [kind for kind in kinds if kind]
+    return kinds if len(kinds) > 1 and inside <= {cpu for kind in kinds for cpu in kind} else []

@@ -5,8 +5,11 @@ from trees import affinity, build, cgroup2, cpu, cpuset, group, hybrid, memory_o
 
 from advisor import identity
 from advisor.kernels.memory import USABLE, room_bytes
+from advisor.ranges import default_answer
+from advisor.site import describe_here
 from advisor.topology.array import ABSENT, live, ravel
-from advisor.topology.placement import evaluate
+from advisor.topology.candidates import groupings
+from advisor.topology.placement import default_team, evaluate
 from advisor.topology.probe import topology
 
 
@@ -132,6 +135,33 @@ def test_t01_the_thread_counts_of_a_hybrid_machine(tmp_path):
         put(root, f"sys/devices/system/cpu/cpu{number}/topology/thread_siblings_list", f"{number}\n")
     found = topology(str(hybrid(root, range(16), range(16, 32))))
     assert {8, 16, 24, 31, 32} <= set(thread_counts(found))
+
+
+@pytest.mark.parametrize(
+    ("allowed", "cpus"),
+    [
+        ("0-31", tuple(range(0, 16, 2))),  # a thread on each performance core
+        ("4-5,14-20", (4, 14)),
+        ("16-31", tuple(range(16, 32))),  # no performance core in reach
+        ("2-3", (2,)),
+    ],
+)
+def test_t01_the_careful_team_is_of_the_strongest_cores(tmp_path, allowed, cpus):
+    root = build(tmp_path, "1s16c2t", ids=[*range(0, 16, 2), *range(16, 24), *range(1, 16, 2), *range(24, 32)])
+    for number in range(16, 32):
+        put(root, f"sys/devices/system/cpu/cpu{number}/topology/thread_siblings_list", f"{number}\n")
+    affinity(hybrid(root, range(16), range(16, 32)), allowed)
+    here = identity.here(str(root))
+    threads, placement = default_team(here.array, here.allowed, here.budget, here.groupings)
+    assert evaluate(placement, here.array, here.allowed, threads, here.groupings) == cpus
+    assert default_answer(describe_here(str(root), []), "decode", "no table").cpus == cpus
+
+
+def test_the_careful_team_is_where_the_strongest_cores_are_and_never_over_two_domains(tmp_path):
+    root = build(tmp_path, "2s1n4c")
+    found = topology(str(hybrid(root, (5, 6, 7), (0, 1, 2, 3, 4), by="capacity")))
+    threads, placement = default_team(found.array, found.online_cpus, 2, groupings(found))
+    assert evaluate(placement, found.array, found.online_cpus, threads, groupings(found)) == (5, 6)
 
 
 def test_three_kinds_and_a_kind_that_is_wholly_offline(tmp_path):

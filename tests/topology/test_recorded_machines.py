@@ -97,8 +97,10 @@ def test_the_array_and_every_placement_hold_together(recorded, recorded_id):
     part = live(here.array, here.allowed)
     for expression in candidates(part):
         assert sorted(evaluate(expression, here.array, here.allowed)) == sorted(here.allowed)
-    threads, placement = default_team(here.array, here.allowed, here.budget)
-    cpus = evaluate(placement, here.array, here.allowed, threads)
+    threads, placement = default_team(here.array, here.allowed, here.budget, here.groupings)
+    cpus = evaluate(placement, here.array, here.allowed, threads, here.groupings)
+    if len(machine.core_classes) < 2:
+        assert (threads, placement) == default_team(here.array, here.allowed, here.budget)
     assert 1 <= threads <= here.budget
     assert cpus is None or len(set(cpus)) == threads
 
