@@ -20,6 +20,9 @@ from advisor.errors import AdvisorError
 
 DONE, FAILED, USAGE, PARTLY = 0, 1, 2, 3
 
+_SILENT = 130
+"""How the command-line library ends, without a word, when Ctrl-C comes while it still reads the words of a command."""
+
 INTERRUPTED = "interrupted; what was measured is kept, `advisor tune --resume` goes on"
 _PLACES = "check space, permissions and limits there; ADVISOR_HOME, ADVISOR_CACHE and TMPDIR name other folders"
 
@@ -77,6 +80,11 @@ def run(app: Callable[..., Any]) -> None:
     try:
         app(standalone_mode=True)
     except KeyboardInterrupt:
+        say(f"advisor: {INTERRUPTED}")
+        sys.exit(PARTLY)
+    except SystemExit as end:
+        if end.code != _SILENT:
+            raise
         say(f"advisor: {INTERRUPTED}")
         sys.exit(PARTLY)
     finally:

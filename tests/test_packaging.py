@@ -166,7 +166,7 @@ def test_kernels_and_the_command_are_found_in_the_wheel(target, tmp_path):
     found = json.loads(run([sys.executable, "-c", code], tmp_path))
     assert found["file"].startswith(str(target))
     assert found["points"] == {"decode": "advisor.kernels.decode"}
-    assert found["commands"] == {"advisor": "advisor.cli:main"}
+    assert found["commands"] == {"advisor": "advisor.start:main"}
     assert found["kernels"] == ["backward", "decode", "forward", "fused"]
     assert found["folders"] == [os.path.realpath(target / "advisor/kernels/decode")]
     sources = [path for kind in ("*.c", "torch_*.py") for path in (ROOT / "advisor/kernels/decode").glob(kind)]
