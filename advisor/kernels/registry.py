@@ -81,6 +81,11 @@ def _subfolders(root: str) -> list[tuple[str, str]]:
     return [(name, os.path.join(root, name)) for name in entries if _holds_kernel(os.path.join(root, name))]
 
 
+def holds_kernels(root: str) -> bool:
+    """Whether a folder given by `--kernel-dir` has the folder of a kernel, with a spec or a variant in it."""
+    return bool(_subfolders(root))
+
+
 def _holds_kernel(folder: str) -> bool:
     return any(name == SPEC_FILE or is_source(os.path.join(folder, name)) for name in os.listdir(folder))
 

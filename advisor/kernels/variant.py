@@ -44,11 +44,11 @@ def variants(kernel: str, extra_dirs: Sequence[str] = ()) -> tuple[Variant, ...]
 
     Raises:
         UnknownName: no such kernel.
-        BadInput: a header lies, or two files have one name.
+        BadInput: a header lies, two files have one name, or a folder of `extra_dirs` adds nothing.
     """
     places = registry.folders(extra_dirs).get(kernel, ())
     paths = [path for place in places for path in _sources(place)]
-    loose = [path for root in extra_dirs for path in _sources(root) if kernel_named(path) == kernel]
+    loose = [path for root in extra_dirs for path, name in _loose(root, extra_dirs) if name == kernel]
     found: dict[str, Variant] = {}
     for variant in (read_variant(path, kernel) for path in [*paths, *loose]):
         other = found.setdefault(variant.name, variant)
@@ -57,6 +57,29 @@ def variants(kernel: str, extra_dirs: Sequence[str] = ()) -> tuple[Variant, ...]
     if not found and kernel not in registry.kernels(extra_dirs):
         raise UnknownName("there is no such kernel", got=kernel, allowed=", ".join(registry.kernels(extra_dirs)))
     return tuple(sorted(found.values(), key=lambda v: (v.rank, v.name)))
+
+
+def _loose(root: str, extra_dirs: Sequence[str]) -> list[tuple[str, object]]:
+    """Sources directly in a `--kernel-dir` with the kernel that each names; others of a user's files may lie there.
+
+    Raises:
+        BadInput: nothing there is a variant, or a header names a kernel that does not exist: silence would look like
+            a variant that was tried and lost.
+    """
+    known = registry.folders(extra_dirs)
+    found = [(path, kernel_named(path)) for path in _sources(root)]
+    named = [(path, name) for path, name in found if name is not None]
+    for path, name in named:
+        if name not in known:
+            raise BadInput(f"{path} must name a kernel that there is", got=name, allowed=", ".join(sorted(known)))
+    if not named and not registry.holds_kernels(root):
+        raise BadInput(
+            "--kernel-dir must hold a variant",
+            got=root if not found else f"{found[0][0]}, whose header names no kernel",
+            allowed='DIR/<kernel>/<variant>.c, or DIR/<variant>.c with "kernel" in its header',
+            next_step="see docs/add-a-variant.md",
+        )
+    return named
 
 
 def _sources(folder: str) -> list[str]:

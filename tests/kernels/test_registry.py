@@ -79,3 +79,25 @@ def test_a_spec_that_does_not_run_is_refused_by_name(tmp_path, text):
     (tmp_path / "other" / "spec.py").write_text(text)
     with pytest.raises(BadInput, match=r"other/spec\.py must run as Python"):
         registry.spec("other", [str(tmp_path)])
+
+
+@pytest.mark.parametrize(
+    ("header", "match"),
+    [
+        (None, "must hold a variant"),
+        ("void nothing(void);", "names no kernel"),
+        ('/* variant {"idea": "no kernel named"} */', "names no kernel"),
+        ('/* variant {"kernel": "sacle"} */', "'sacle'; allowed: .*scale"),
+    ],
+)
+def test_a_kernel_dir_that_adds_nothing_is_refused(tmp_path, header, match):
+    if header is not None:
+        (tmp_path / "mine.c").write_text(header)
+    with pytest.raises(BadInput, match=match):
+        variants("scale", [fixtures.KERNELS, str(tmp_path)])
+
+
+def test_a_variant_may_lie_beside_other_sources(tmp_path):
+    shutil.copytree(f"{fixtures.KERNELS}/scale", tmp_path / "scale")
+    (tmp_path / "notes.c").write_text("int main(void) { return 0; }")
+    assert variants("scale", [str(tmp_path)])
