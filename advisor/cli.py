@@ -178,7 +178,7 @@ def recommend(
     machine: Annotated[
         str | None, typer.Option(help="machine.json of another machine; its tables lie beside it.")
     ] = None,
-    output: Annotated[str, typer.Option("--format", help="text, env or numactl.")] = "text",
+    output: Annotated[str, typer.Option("--format", help="text, env, numactl or taskset.")] = "text",
     as_json: Json = False,
 ) -> None:
     """Say what to run with at this size, how sure that is, and why."""

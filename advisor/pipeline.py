@@ -130,7 +130,7 @@ def recommend(
 
     Raises:
         UnknownName: a kernel that is not installed and has no table.
-        BadInput: an axis that none of the kernels has.
+        BadInput: an axis that none of the kernels has, or a shape or dtype that makes sense for none.
     """
     from advisor.lookup import Policy
 
@@ -141,7 +141,7 @@ def recommend(
     questions = [p for p in policy.problems() if p["kernel"] in names]
     questions = [p for p in questions if all(p.get(key, value) == value for key, value in given[p["kernel"]].items())]
     if not questions:
-        questions = [{"kernel": name, **given[name]} for name in names]
+        questions = [{"kernel": name, **given[name]} for name in _meant(names, given)]
     return policy, [(policy.best(n=n, **question), n) for question in questions for n in sizes]
 
 
@@ -160,6 +160,25 @@ def _axes_of(names: Sequence[str], policy: Policy, axes: dict[str, Any]) -> dict
         if axis not in everywhere:
             raise BadInput(f"{' and '.join(names)} must have the axis", got=axis, allowed=", ".join(everywhere))
     return {name: {axis: value for axis, value in axes.items() if axis in known[name]} for name in names}
+
+
+def _meant(names: Sequence[str], given: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """The kernels for which what was given makes sense: a slip of the keyboard is no question for a careful rule.
+
+    Raises:
+        BadInput: it makes sense for none; what the first one says.
+    """
+    meant, refused = [], []
+    for name in names:
+        try:
+            if given[name] and name in registry.kernels():  # a spec takes a while to import
+                registry.spec(name).problem(1, **given[name])
+            meant.append(name)
+        except BadInput as error:
+            refused.append(error)
+    if not meant and refused:
+        raise refused[0]
+    return meant
 
 
 # --- verify ---

@@ -37,6 +37,22 @@ def test_operands_that_do_not_fit_are_refused_with_what_would():
 # --- which tables answer ---
 
 
+@pytest.mark.parametrize(
+    ("axes", "match"), [({"dtype": "int8"}, "this dtype"), ({"heads": 3, "kv_heads": 2}, "multiple of kv_heads")]
+)
+@pytest.mark.parametrize("kernels", ["forward", "forward,decode"])
+def test_nonsense_is_no_question_for_a_rule(tmp_path, monkeypatch, kernels, axes, match):
+    monkeypatch.setenv("ADVISOR_HOME", str(tmp_path))
+    with pytest.raises(BadInput, match=match):
+        pipeline.recommend(kernels, [64], axes, None)
+
+
+def test_what_only_some_kernels_have_is_asked_of_those(tmp_path, monkeypatch):
+    monkeypatch.setenv("ADVISOR_HOME", str(tmp_path))
+    _, answers = pipeline.recommend("forward,decode", [64], {"dtype": "bfloat16"}, None)
+    assert [(answer.kernel, answer.basis) for answer, _ in answers] == [("decode", "DEFAULT")]
+
+
 @pytest.fixture
 def table(tmp_path, monkeypatch):
     """A home folder with a table of decode for this machine. Its times are made up."""
