@@ -61,6 +61,25 @@ def test_the_optimum_is_found_within_five_percent_in_recorded_noise(machine, tmp
         assert len(processes) >= 3  # the best of each process part raced
 
 
+def test_c03_variants_that_die_at_large_n_leave_the_rest_to_be_tuned(tmp_path):
+    """One is out of memory from n = 8192 on, the child of another is killed there; both are fastest where they run."""
+    asked = request(sizes=(1024, 8192, 65536))
+
+    def fate(problem, choice):
+        return "crashed" if problem.n >= 8192 and choice.build.variant in ("split", "grouped") else "ok"
+
+    def times(problem, choice):
+        return decode_ns(problem, choice, 2) * (50.0 if choice.build.variant == "naive" else 1.0)
+
+    outcome = go(asked, FakeExecutor(times, quiet, fate), tmp_path)
+    winners = {verdict.problem.n: verdict.winner.build.variant for verdict in finals(outcome)}
+    assert winners[1024] in ("split", "grouped")
+    assert (winners[8192], winners[65536]) == ("naive", "naive")
+    died = {(t.problem.n, t.choice.build.variant) for t in outcome.trials if t.status == "crashed"}
+    assert {name for _, name in died} == {"split", "grouped"}
+    assert min(n for n, _ in died) == 8192
+
+
 def test_no_choice_gets_two_first_looks(tmp_path):
     asked = request()
     fake = executor(asked)

@@ -3,6 +3,7 @@ import os
 import time
 
 import pytest
+from commanding import Site
 from gpus import Card, NoPermission, NotSupported, Slice, cuda_device, pynvml, witnesses
 from trees import Shape, affinity, machine, node
 
@@ -75,6 +76,24 @@ def test_g01_a_mismatched_library_in_a_real_process(tmp_path, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", pynvml(tmp_path, *lines))
     (warning,) = gpu.find(()).warnings
     assert "NVMLError: version mismatch" in warning
+
+
+@pytest.mark.parametrize("error", ["Driver/library version mismatch", "NVML Shared Library Not Found"])
+def test_g01_the_command_ends_well_and_the_rest_is_described(tmp_path, error):
+    """The library fails in a real process, and the nvidia-smi beside it fails too."""
+    folder = pynvml(tmp_path / "lib", f"def nvmlInit(): raise RuntimeError({error!r})")
+    program = tmp_path / "bin" / "nvidia-smi"
+    program.parent.mkdir()
+    program.write_text("#!/bin/sh\necho 'Failed to initialize NVML' >&2\nexit 18\n")
+    program.chmod(0o755)
+    site = Site(str(tmp_path / "home"), str(tmp_path / "cache"))
+    path = f"{program.parent}{os.pathsep}{os.environ['PATH']}"
+    done = site.advisor("probe", "--json", PYTHONPATH=folder, PATH=path)
+    assert done.status == 0, done.err
+    told = json.loads(done.out)
+    assert told["gpus"] == []
+    assert any(error in warning for warning in told["warnings"])
+    assert told["allowed_cpus"]
 
 
 def test_g01_memory_falls_back_to_cuda():

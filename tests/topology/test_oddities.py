@@ -6,6 +6,7 @@ from trees import affinity, build, cgroup2, cpu, cpuset, group, hybrid, memory_o
 from advisor import identity
 from advisor.kernels.memory import USABLE, room_bytes
 from advisor.ranges import default_answer
+from advisor.search.space import teams
 from advisor.site import describe_here
 from advisor.topology.array import ABSENT, live, ravel
 from advisor.topology.candidates import groupings
@@ -233,6 +234,8 @@ def test_c04a_a_sandbox_without_sysfs_is_a_flat_list_of_its_mask(tmp_path):
     found = topology(str(tmp_path))
     assert (found.array.axes, found.array.cpus) == (("cpu",), (0, 1, 7))
     assert (found.caches, found.numa_nodes, found.sockets) == ((None, None, None), (), None)
+    assert {team.placement for team in teams(found)} == {"none"}
+    assert max(team.threads for team in teams(found)) == 3
 
 
 def test_c04b_an_allowed_cpu_outside_the_online_list(tmp_path):
