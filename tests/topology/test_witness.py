@@ -1,7 +1,11 @@
+import multiprocessing
+import time
+from concurrent.futures import ProcessPoolExecutor
+
 import pytest
 from trees import Shape, build, machine
 
-from advisor.topology import lscpu, probe, witness
+from advisor.topology import child, lscpu, probe, witness
 from advisor.topology.probe import topology
 
 
@@ -59,3 +63,34 @@ def test_p01_lscpu_names_an_arm_part_before_cpuinfo_is_asked(asked):
     assert probe._model_name(said) == "Cortex-A76"
     assert asked == []
     assert probe._model_name(said._replace(fields={"model name": "-"})) is None
+
+
+@pytest.fixture
+def brought(tmp_path, monkeypatch):
+    """Puts a module `cpuinfo` of this text in front of the installed one, for child processes."""
+
+    def bring(text):
+        (tmp_path / "cpuinfo.py").write_text(text)
+        monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+
+    return bring
+
+
+def test_p01_a_real_cpuinfo_that_never_returns_is_ended(brought, monkeypatch):
+    brought("import time\ndef get_cpu_info(): time.sleep(600)\n")
+    monkeypatch.setattr(probe, "_NAME_LIMIT_S", 1.0)
+    start = time.monotonic()
+    assert probe._model_name(None) is None
+    assert time.monotonic() - start < 60  # not the 600 s of the call
+
+
+def test_p01_the_probe_may_be_called_inside_a_spawned_worker(brought):
+    brought("def get_cpu_info(): return {'brand_raw': 'Stub 1'}\n")
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+        assert pool.submit(probe._model_name, None).result(timeout=60) == "Stub 1"
+        assert pool.submit(topology, "/").result(timeout=60).hardware_id == topology("/").hardware_id
+
+
+def test_p01_cpuinfo_is_no_import_of_the_probe():
+    line = "import sys, advisor.topology.probe, advisor.cli; sys.exit('cpuinfo' in sys.modules)"
+    assert child.ask_python(line, 60) == ""
