@@ -9,7 +9,7 @@ import time
 import pytest
 from commanding import Site, workers_of
 
-SMALL = ("validate", "--kernel", "forward,decode", "--n", "64,128", "--budget", "15s")
+SMALL = ("validate", "--kernel", "forward,decode", "--n", "64,128", "--threads", "1,2", "--budget", "10s")
 
 
 @pytest.fixture(scope="module")

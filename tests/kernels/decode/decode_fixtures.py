@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import os
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -51,15 +54,27 @@ def _library(one: Variant, knobs: Pairs, problem: Problem, flags: str) -> ctypes
     return ctypes.CDLL(build(one, made, problem).path)
 
 
+def _library_of(case: Case) -> ctypes.CDLL:
+    """The library of a case, the same one whatever n and the run knobs are."""
+    one, problem, knobs, _, flags = case
+    built = tuple(pair for pair in knobs if pair[0] in dict(one.build_knobs))
+    rest = tuple((knob, values[0]) for knob, values in one.run_knobs)
+    return _library(one, built + rest, problem._replace(n=1, regime="warm"), flags)
+
+
+def compile_ahead(cases: Iterable[Case]) -> None:
+    """Compile the libraries of some cases side by side; a single one of them would leave all other CPUs idle."""
+    with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+        list(pool.map(_library_of, cases))
+
+
 def run(case: Case, inputs: dict[str, Any]) -> Any:
     """The output of one call. Output and scratch start as NaN and end with canaries that must stand.
 
     One OpenMP runtime only: the libraries of the first compiler.
     """
-    one, problem, knobs, threads, flags = case
-    built = tuple(pair for pair in knobs if pair[0] in dict(one.build_knobs))
-    rest = tuple((knob, values[0]) for knob, values in one.run_knobs)  # the same library whatever the run knobs are
-    library = _library(one, built + rest, problem._replace(n=1, regime="warm"), flags)
+    one, problem, knobs, threads, _ = case
+    library = _library_of(case)
     values = entry_dims(SPEC, one, problem, knobs)
     dims = (ctypes.c_int64 * len(values))(*values)
     size = getattr(library, f"{one.symbol}_workspace")

@@ -1,12 +1,13 @@
 """Every decode variant against the DNF: edge shapes, dtypes, draws, knobs, teams, seeds; and the frame's 2^x."""
 
 import ctypes
+import itertools
 import os
 import subprocess
 
 import numpy as np
 import pytest
-from decode_fixtures import Case, default_knobs, needs_compiler, run, variant, wrong
+from decode_fixtures import Case, compile_ahead, default_knobs, needs_compiler, run, variant, wrong
 from kernel_fixtures import here
 
 from advisor.kernels.compilers import compilers, flags
@@ -60,15 +61,6 @@ def test_edges_with_both_draws_and_several_teams(dtype, shape):
             check(shaped(n, shape, dtype), draw, seed=n, teams=TEAMS)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("dtype", SPEC.dtypes)
-def test_edges_of_every_dtype_and_shape(dtype):
-    for shape in SHAPE_EDGES:
-        for n in SIZE_EDGES:
-            for draw in SPEC.draws:
-                check(shaped(n, shape, dtype), draw, seed=n, teams=(1, 3))
-
-
 @pytest.mark.parametrize("dtype", ["float64", *SIXTEEN])
 def test_without_the_instructions_of_this_machine(dtype):
     """Plain -O2 for the least processor: float16 is then converted by arithmetic, and a vector is many registers."""
@@ -92,10 +84,11 @@ def test_every_knob(name, dtype):
         problem = shaped(n, (1, 8, 2, 32), dtype)
         inputs = SPEC.inputs(problem, seed=n)
         expected = SPEC.reference(problem, inputs)["out"]
-        sets = knob_sets(variant(name), problem)
-        assert len(sets) >= 16
-        for knobs in sets:
-            assert not wrong(Case(variant(name), problem, knobs, 3), inputs, expected)
+        cases = [Case(variant(name), problem, knobs, 3) for knobs in knob_sets(variant(name), problem)]
+        assert len(cases) >= 16
+        compile_ahead(cases)
+        for case in cases:
+            assert not wrong(case, inputs, expected)
 
 
 @pytest.mark.parametrize("n", [1919, 1920, 1921, 2808, 4094, 4095])
@@ -174,10 +167,13 @@ def test_a_run_repeats_itself():
 
 @pytest.mark.slow
 def test_all_builds_of_all_compilers_on_all_edges():
+    """As `advisor verify`: every dtype, shape, size, draw and team, with scratch poisoned and canaries around."""
     found = list(rows(here(), SPEC, [variant(name) for name in NAMES]))
     assert [row for row in found if row.status != "ok"] == []
     assert {row.variant for row in found} == set(NAMES)
     assert {row.compiler for row in found} == {compiler.name for compiler in compilers()}
+    met = {(row.problem.dtype, row.problem.n, row.draw) for row in found}
+    assert met == set(itertools.product(SPEC.dtypes, SIZE_EDGES, SPEC.draws))
 
 
 EXP2 = """
