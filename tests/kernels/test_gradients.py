@@ -9,7 +9,8 @@ from advisor.kernels import attention, gradients
 from advisor.kernels.attention import dims_of
 from advisor.kernels.backward.spec import SPEC
 from advisor.kernels.fused.spec import SPEC as FUSED
-from advisor.kernels.judge import relative_error
+from advisor.kernels.judge import judge, relative_error
+from advisor.kernels.operands import block
 
 SHAPES = (
     {"batch": 2, "head_dim": 4},
@@ -104,6 +105,35 @@ def test_a_skipped_block_is_over_the_tolerance(n, name):
     inputs = FUSED.inputs(problem, 1)
     wanted = FUSED.reference(problem, inputs)[name]
     assert relative_error(in_single(inputs, slice(n // 2, n // 2 + 16))[name], wanted.values) > wanted.tolerance
+
+
+def judged(wanted, **changed):
+    """What the judge says of float32 outputs that are right but for those changed by a function."""
+    blocks = {name: block(one.values.shape, np.float32) for name, one in wanted.items()}
+    for name, made in blocks.items():
+        made.data[...] = changed.get(name, lambda values: values)(wanted[name].values)
+    return judge(blocks, wanted)
+
+
+@pytest.mark.parametrize("name", ["gq", "gk", "gv"])
+def test_a03_one_gradient_alone_that_is_five_percent_off_is_wrong_with_its_error(name):
+    """On ordinary inputs, which every choice is checked on; in large ones 5 % may be what float32 rounds to."""
+    problem = SPEC.problem(65, batch=1)
+    wanted = SPEC.reference(problem, SPEC.inputs(problem, 1))
+    assert judged(wanted).reason == ""
+    found = judged(wanted, **{name: lambda values: 1.05 * values})
+    assert found.error > found.tolerance
+    assert f"of {name} is over the tolerance" in found.reason
+
+
+def test_a03_what_saturates_is_right_on_ordinary_inputs_and_wrong_on_large_ones():
+    problem = FUSED.problem(65, batch=1)
+    reasons = {}
+    for draw in FUSED.draws:
+        wanted = FUSED.reference(problem, FUSED.inputs(problem, 1, draw))
+        reasons[draw] = judged(wanted, out=lambda values: values.clip(-16, 16)).reason
+    assert reasons["normal"] == ""
+    assert "of out is over the tolerance" in reasons["outlier"]
 
 
 def test_backward_gets_what_a_forward_pass_leaves():

@@ -113,7 +113,9 @@ class DecodeSpec(KernelSpec):
         return int(b * h * (n * (4 * d + 4) + d))
 
     def elements(self, problem: Problem) -> Elements:
-        """Read q [b,h,d] once and k, v [b,g,n,d] once each; write out [b,h,d] once.
+        """M_decode = 2nd a head of the cache and 2d a query head, times batch.
+
+        Read q [b,h,d] once and k, v [b,g,n,d] once each; write out [b,h,d] once.
 
         Scores and weights are intermediate values of the formula: they need not be stored, so they cost nothing here.
         """
