@@ -13,6 +13,9 @@ if TYPE_CHECKING:
 WIDE = 180
 """Columns of a table with a column a size, where there is no terminal to say otherwise."""
 
+_LEAST = 40
+"""Columns below which a table is not squeezed: at a few of them Rich draws nothing at all."""
+
 
 def table() -> Table:
     """An empty table with a rule below its head."""
@@ -38,12 +41,26 @@ def sign(name: str) -> str:
 
 
 def rendered(drawn: Table, elsewhere: int = 120) -> str:
-    """The text of a Rich table at the width of the terminal, so many columns where there is none."""
+    """The text of a Rich table at the width of the terminal, so many columns where there is none.
+
+    Never so narrow that a word is cut: figures that a small terminal wraps can be read, those replaced by dots cannot.
+    """
+    from rich.console import Console
+
+    width = max(_LEAST, Console().width) if sys.stdout is not None and sys.stdout.isatty() else elsewhere
+    text = _at(drawn, width)
+    while "\N{HORIZONTAL ELLIPSIS}" in text and width < WIDE:
+        width += 8
+        text = _at(drawn, width)
+    return text
+
+
+def _at(drawn: Table, width: int) -> str:
+    """The text of a Rich table, so many columns wide."""
     import io
 
     from rich.console import Console
 
-    width = None if sys.stdout is not None and sys.stdout.isatty() else elsewhere
     console = Console(file=io.StringIO(), width=width, no_color=True, highlight=False)
     console.print(drawn)
     text = console.file.getvalue()  # type: ignore[attr-defined]
