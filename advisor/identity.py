@@ -18,7 +18,7 @@ from advisor.sources import short_hash
 from advisor.topology import limits as limits_of
 from advisor.topology import sysfs
 from advisor.topology.array import build, flat, live, pattern
-from advisor.topology.files import names, text
+from advisor.topology.files import is_folder, names, number, raw, text
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -107,11 +107,30 @@ class LazyGroupings:
 
 def groupings(layout: Layout, root: str = "/") -> dict[str, tuple[tuple[int, ...], ...]]:
     """Name -> groups of online CPUs; `class` (kinds of cores, strongest first) where they are of several kinds."""
+    if not _may_differ(layout, root):
+        return dict(layout.groupings)
     from advisor.topology.details import core_classes
 
     kinds = core_classes(root, layout)
     found = dict(layout.groupings)
     return {**found, "class": tuple(kind.cpus for kind in kinds)} if len(kinds) > 1 else found
+
+
+def _may_differ(layout: Layout, root: str) -> bool:
+    """Whether anything hints at cores of several kinds: most machines have one, and what tells kinds apart is slow to
+    load for a lookup."""
+    if not sys.platform.startswith("linux"):
+        return True
+    folders = [os.path.join(root, sysfs.CPU, f"cpu{cpu}") for cpu in layout.online]
+    if any(is_folder(os.path.join(root, "sys/devices", kind)) for kind in sysfs.KINDS):
+        return True
+    if "CPU part" in (raw(os.path.join(root, "proc/cpuinfo"), 4096) or "") or not folders:
+        return True
+    if is_folder(os.path.join(folders[0], "regs/identification")):
+        return True
+    told = ("cpu_capacity", "cpufreq/base_frequency", "cpufreq/cpuinfo_max_freq")
+    known = tuple(file for file in told if number(os.path.join(folders[0], file)) is not None)
+    return any(len({number(os.path.join(folder, file)) for folder in folders}) > 1 for file in known)
 
 
 def survey(root: str = "/") -> tuple[Limits, Layout]:

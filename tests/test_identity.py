@@ -157,3 +157,23 @@ def test_a_recorded_memory_policy_counts_where_there_are_several_nodes(plain, ot
 def test_kernel_release(tmp_path, release, kernel):
     put(tmp_path, "proc/sys/kernel/osrelease", release + "\n")
     assert identity.kernel_release(str(tmp_path)) == kernel
+
+
+@pytest.mark.skipif(
+    bool(identity.here().groupings().get("class")), reason="cores of several kinds: telling them is due"
+)
+def test_loading_a_policy_on_a_machine_of_one_kind_stays_light(tmp_path):
+    """Once the careful team asked for the kinds of cores, and every load paid for records and typing: 13 to 40 ms."""
+    heavy = "('typing', 're', 'json', 'advisor.records')"
+    code = f"""
+import sys
+from advisor.lookup import Policy
+Policy.load()
+print([name for name in {heavy} if name in sys.modules])
+"""
+    root = os.path.dirname(os.path.dirname(os.path.abspath(identity.__file__)))
+    environment = {**os.environ, "PYTHONPATH": root, "ADVISOR_HOME": str(tmp_path)}
+    found = subprocess.run(
+        [sys.executable, "-S", "-c", code], env=environment, capture_output=True, text=True, check=True
+    )
+    assert found.stdout.strip() == "[]"

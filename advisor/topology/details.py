@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from advisor.records import CoreClass, NumaNode
 from advisor.topology import foreign
 from advisor.topology.files import cpu_set, number, raw, text
-from advisor.topology.sysfs import CPU, NODE, Layout
+from advisor.topology.sysfs import CPU, KINDS, NODE, Layout
 
 STRONGEST = 1024
 """Capacity of the strongest core class, as in the kernel's `cpu_capacity`."""
@@ -18,9 +18,6 @@ STRONGEST = 1024
 SAME_CLASS = 0.9
 """Maximum frequencies within a tenth of the fastest of a class are that class: favoured cores of one kind differ by up
 to 8 %, kinds by 20 % or more. Source: hwloc's cpukinds ranking allows the same tenth."""
-
-KINDS = ("cpu_core", "cpu_atom", "cpu_lowpower")
-"""Devices whose `cpus` file lists the cores of one kind on hybrid x86. Source: Linux arch/x86/events/intel."""
 
 _MIDR = re.compile("(0x)?[0-9a-fA-F]{8,16}")
 

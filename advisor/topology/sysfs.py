@@ -44,6 +44,8 @@ else:
 
 CPU = "sys/devices/system/cpu"
 NODE = "sys/devices/system/node"
+KINDS = ("cpu_core", "cpu_atom", "cpu_lowpower")
+"""Devices whose `cpus` file lists the cores of one kind on hybrid x86. Source: Linux arch/x86/events/intel."""
 
 SIBLINGS = {
     "drawer": ("drawer_siblings", "drawer_cpus"),
