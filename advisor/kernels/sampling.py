@@ -1,7 +1,7 @@
 """Timing in a bench worker: samples long enough, and repeated when something else held a thread off its CPU.
 
-What worked best of what was tried (docs/search.md): two warm-ups, samples of 0.5 to 2 ms, a sample is
-rejected when its threads waited for a CPU more than 1 % of it.
+What worked best of what was tried (docs/search.md): warm up until the rate is stable, samples of 0.5 to 2 ms, a sample
+is rejected when its threads waited for a CPU more than 1 % of it.
 """
 
 from __future__ import annotations
@@ -24,6 +24,15 @@ SWITCH_SLICE_NS = 100e6
 
 AIM = 1.25
 """Calls are chosen to overshoot the least duration by this much, so that it is seldom missed."""
+
+STABLE = 0.1
+"""Warm-up ends when the time of a call is within this share of that of the warm-up before."""
+
+WARM_UPS = 8
+"""Warm-ups at most, each of twice as many calls as the one before, as far as they stay shorter than a sample."""
+
+WARM_NS = 20e6
+"""A further warm-up that would end after this long is not begun: a long call is warmed up by two."""
 
 MOST_CALLS = 1 << 24
 _TASKS = "/proc/self/task"
@@ -113,9 +122,9 @@ Run = Callable[[int], int]
 
 
 def sample(run: Run, meter: Meter, plan: Plan) -> Samples:
-    """Two warm-ups, then the samples; ends after the first sample when that is over `give_up_ns`.
+    """Warm up, then the samples; ends after the first sample when that is over `give_up_ns`.
 
-    A choice whose single call already fills a sample and is hopeless costs no call beyond the warm-ups.
+    A choice whose single call already fills a sample and is hopeless costs no call beyond the first two.
     """
     spent = run(1)
     before = meter.read()
@@ -124,7 +133,9 @@ def sample(run: Run, meter: Meter, plan: Plan) -> Samples:
     over = plan.give_up_ns is not None and warm >= plan.sample_ns and warm > plan.give_up_ns
     if over and not is_noisy(before, meter.read(), warm):
         return Samples((float(warm),), (), 0, 1, spent)
-    calls = plan.calls or _more(1, warm, plan.sample_ns)
+    calls = plan.calls
+    if not calls:
+        calls, spent = _warm_up(run, plan.sample_ns, (spent - warm, warm))
     kept: list[float] = []
     rejected: list[float] = []
     noisy = 0
@@ -136,6 +147,28 @@ def sample(run: Run, meter: Meter, plan: Plan) -> Samples:
         if plan.give_up_ns is not None and kept[0] > plan.give_up_ns:
             break
     return Samples(tuple(kept), tuple(rejected), noisy, calls, spent)
+
+
+def _warm_up(run: Run, sample_ns: float, first: tuple[int, int]) -> tuple[int, int]:
+    """Warm up until the rate is stable, or that takes too long: (calls that should fill a sample, all time spent).
+
+    For a choice that was not timed before: clocks rise, caches fill, and the scheduler still spreads unpinned threads.
+
+    Args:
+        run: runs calls.
+        sample_ns: least duration of a sample.
+        first: nanoseconds of the first two calls.
+    """
+    calls, elapsed, spent = 1, first[1], sum(first)
+    earlier, latest = float(first[0]), float(first[1])
+    for doubling in range(1, WARM_UPS - 1):
+        more = max(1, min(1 << doubling, int(sample_ns / max(latest, 1.0))))
+        if abs(latest - earlier) <= STABLE * earlier or spent + more * latest > WARM_NS:
+            break
+        calls, elapsed = more, run(more)
+        spent += elapsed
+        earlier, latest = latest, elapsed / calls
+    return _more(calls, elapsed, sample_ns), spent
 
 
 def _one(run: Run, meter: Meter, plan: Plan, rejected: list[float]) -> tuple[int, int, bool, int]:

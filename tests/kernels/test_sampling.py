@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from advisor.kernels.sampling import MOST_CALLS, RETRIES, Meter, Plan, Reading, is_noisy, sample
+from advisor.kernels.sampling import MOST_CALLS, RETRIES, WARM_NS, WARM_UPS, Meter, Plan, Reading, is_noisy, sample
 
 
 class Fake:
@@ -57,6 +57,51 @@ def test_a_slow_warm_up_does_not_make_short_samples():
     found = take(fake)
     assert found.samples_ns == (1000.0,) * 3
     assert found.calls * 1000 >= 1e6
+
+
+class Climbing(Fake):
+    """Calls that get faster: each takes `share` less than the one before, until `steps` were made."""
+
+    def __init__(self, call_ns, share, steps):
+        super().__init__(call_ns)
+        self.share, self.steps, self.made = share, steps, 0
+
+    def run(self, calls):
+        self.calls.append(calls)
+        start = self.made
+        self.made += calls
+        return int(sum(self.call_ns * (1 - self.share) ** min(i, self.steps) for i in range(start, self.made)))
+
+
+def test_t01_warm_up_goes_on_until_the_rate_is_stable():
+    """A rate that climbs while it is measured: no sample is of the time before it has settled."""
+    fake = Climbing(1_000_000, 0.2, 5)
+    found = take(fake)
+    assert found.samples_ns == pytest.approx((1_000_000 * 0.8**5,) * 3)
+    assert found.kernel_ns > sum(found.samples_ns) * found.calls  # what warming up took counts as spent
+
+
+def test_t01_a_steady_rate_and_one_known_already_cost_two_calls():
+    assert warm_ups(Fake(1000)) == [1, 1]
+    assert warm_ups(Fake(1000, slow=[1.09, 1])) == [1, 1]
+    fake = Climbing(1_000_000, 0.5, 20)
+    take(fake, calls=7)
+    assert fake.calls[:3] == [1, 1, 7]
+
+
+def test_t01_short_calls_are_warmed_up_by_more_of_them_and_never_for_long():
+    assert warm_ups(Fake(1000, slow=[2, 1] * 4)) == [1, 1, 2, 4, 8, 16, 32, 64]
+    long = warm_ups(Fake(3e6, slow=[2, 1] * 4))
+    assert set(long) == {1}
+    assert 2 < len(long) < WARM_UPS
+    assert sum(3e6 * slow for slow, _ in zip([2, 1] * 4, long, strict=False)) <= WARM_NS
+    assert warm_ups(Fake(9e6, slow=[2, 1])) == [1, 1]
+
+
+def warm_ups(fake):
+    """The calls before the first sample, which is the first of the calls that are all alike at the end."""
+    take(fake)
+    return fake.calls[:-3]
 
 
 def test_a_noisy_sample_is_taken_again_and_its_time_kept_apart():
