@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from typing import Any
 
@@ -122,11 +123,14 @@ def _witnesses(machine: Machine, said: lscpu.Said | None, tried: Pairs) -> tuple
 def _model_name(said: lscpu.Said | None) -> str | None:
     """A name where the kernel tells none: lscpu's, which knows ARM parts, else py-cpuinfo's.
 
-    The latter takes over a second, so it is asked in a child, for a limited time, and only then.
+    The latter takes over a second, so it is asked in a child, for a limited time, only then, and once a run.
     """
     told = said.fields.get("model name", "-") if said else "-"
-    if told != "-":
-        return told
+    return told if told != "-" else _ask_cpuinfo()
+
+
+@functools.cache
+def _ask_cpuinfo() -> str | None:
     return (child.ask_python(_ASK_NAME, _NAME_LIMIT_S) or "").strip() or None
 
 

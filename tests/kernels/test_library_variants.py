@@ -241,6 +241,33 @@ def test_what_goes_wrong_is_a_status(stub, here):
             assert words in got.reason
 
 
+NO_ROOM = """
+if len(y) >= 64:
+    {fate}
+return 3 * x + 1
+"""
+
+
+@pytest.mark.parametrize(
+    ("fate", "words"),
+    [("raise MemoryError('so much')", "out of memory: so much"), ("os.kill(os.getpid(), 9)", "killed by SIGKILL")],
+)
+def test_c03_out_of_memory_ends_one_trial_and_neither_other_n_nor_other_variants(stub, here, fate, words):
+    """In a real child: a call that raises MemoryError from 64 rows on, and one that the kernel kills there."""
+    greedy, right = library.variant(here, library.body(NO_ROOM.format(fate=fate)), "greedy"), library.variant(here)
+    with WorkerPool(fixtures.here(), fixtures.scale(), [greedy, right]) as pool:
+
+        def measure(one, n):
+            return pool.measure(fixtures.problem(n), library.choice(one), Ask(1, CHECK_S))
+
+        assert measure(greedy, 33).status == "ok"
+        got = measure(greedy, 64)
+        assert (got.status, got.samples_ns) == ("crashed", ())
+        assert words in got.reason
+        assert measure(right, 64).status == "ok"
+        assert measure(greedy, 33).status == "ok"
+
+
 def test_a_call_that_hangs_is_killed(stub, here):
     got = measured(library.variant(here, library.body("time.sleep(60)")), limit_s=1.0)
     assert (got.status, got.samples_ns) == ("timeout", ())

@@ -81,16 +81,26 @@ def test_n03_a_node_with_few_cpus_in_reach_gets_no_more_than_it_has(dies):
     assert shares == [3, 32]
 
 
-@pytest.mark.parametrize("threads", [8, 16, 32])
-def test_n03_compact_and_spread_are_both_measured(dies, threads):
+def compact_and_spread(machine, threads):
+    """The CPUs of both, by the names that people are shown."""
     found = {
-        describe(text, dies.array): one for one in classes(dies, threads) for text in (one.expression, *one.equals)
+        describe(text, machine.array): set(one.cpus)
+        for one in classes(machine, threads)
+        for text in (one.expression, *one.equals)
     }
-    compact, spread = found["compact, one thread a core first"], found["spread over l3"]
-    assert set(compact.cpus) != set(spread.cpus)
-    measured = [set(evaluate(team.placement, dies, threads)) for team in teams(dies) if team.threads == threads]
-    assert set(compact.cpus) in measured
-    assert set(spread.cpus) in measured
+    return found["compact, one thread a core first"], found["spread over l3"]
+
+
+@pytest.mark.parametrize("threads", [6, 8, 16, 24, 32, 42, 48])
+def test_n03_the_space_holds_compact_and_spread_of_what_the_quota_pays_for(dies, threads):
+    """The space's own counts are powers of two and the machine's groups; a job that is given 42 CPUs has 42, too."""
+    machine = dies._replace(cpu_quota=float(threads))
+    compact, spread = compact_and_spread(machine, threads)
+    measured = [set(evaluate(team.placement, machine, threads)) for team in teams(machine) if team.threads == threads]
+    assert compact != spread
+    assert compact in measured
+    assert spread in measured
+    assert {8, 16, 32} <= {team.threads for team in teams(dies)}
 
 
 def test_n03_the_fullest_l3_is_filled_first(dies):

@@ -3,7 +3,7 @@ import os
 import time
 
 import pytest
-from commanding import Site
+from commanding import SCALE, Site
 from gpus import Card, NoPermission, NotSupported, Slice, cuda_device, pynvml, witnesses
 from trees import Shape, affinity, machine, node
 
@@ -82,12 +82,8 @@ def test_g01_a_mismatched_library_in_a_real_process(tmp_path, monkeypatch):
 def test_g01_the_command_ends_well_and_the_rest_is_described(tmp_path, error):
     """The library fails in a real process, and the nvidia-smi beside it fails too."""
     folder = pynvml(tmp_path / "lib", f"def nvmlInit(): raise RuntimeError({error!r})")
-    program = tmp_path / "bin" / "nvidia-smi"
-    program.parent.mkdir()
-    program.write_text("#!/bin/sh\necho 'Failed to initialize NVML' >&2\nexit 18\n")
-    program.chmod(0o755)
     site = Site(str(tmp_path / "home"), str(tmp_path / "cache"))
-    path = f"{program.parent}{os.pathsep}{os.environ['PATH']}"
+    path = f"{program(tmp_path, 'echo Failed to initialize NVML >&2; exit 18')}{os.pathsep}{os.environ['PATH']}"
     done = site.advisor("probe", "--json", PYTHONPATH=folder, PATH=path)
     assert done.status == 0, done.err
     told = json.loads(done.out)
@@ -195,6 +191,39 @@ def test_g01_an_nvidia_smi_that_hangs_is_no_help_and_no_harm():
     report = found(NO_LIBRARY, None, {})
     assert report.gpus == ()
     assert len(report.warnings) == 1
+
+
+def test_g01_a_real_nvidia_smi_that_hangs_is_ended(tmp_path, monkeypatch):
+    """NVML cannot be loaded, and the program that stands in for it never answers."""
+    monkeypatch.setenv("PYTHONPATH", pynvml(tmp_path / "lib", "def nvmlInit(): raise RuntimeError('no library')"))
+    monkeypatch.setenv("PATH", f"{program(tmp_path, 'exec sleep 600')}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setattr(gpu, "LIMIT_S", 1.5)
+    start = time.monotonic()
+    report = gpu.find(())
+    assert time.monotonic() - start < 60  # not the 600 s of the program
+    assert report.gpus == ()
+    assert any("no library" in warning for warning in report.warnings)
+
+
+def program(folder, body):
+    """A folder with an nvidia-smi that is this shell script."""
+    path = folder / "bin" / "nvidia-smi"
+    path.parent.mkdir()
+    path.write_text(f"#!/bin/sh\n{body}\n")
+    path.chmod(0o755)
+    return path.parent
+
+
+@pytest.mark.serial
+def test_g01_tuning_goes_on_beside_a_broken_driver(tmp_path):
+    """The whole of `advisor tune` on the CPU, with a driver library that does not fit its driver."""
+    folder = pynvml(tmp_path / "lib", "def nvmlInit(): raise RuntimeError('Driver/library version mismatch')")
+    site = Site(str(tmp_path / "home"), str(tmp_path / "cache"))
+    words = ("tune", *SCALE, "--n", "64", "--quick", "--budget", "2s", "--json")
+    path = f"{program(tmp_path, 'exit 18')}{os.pathsep}{os.environ['PATH']}"
+    done = site.advisor(*words, PYTHONPATH=folder, PATH=path)
+    assert done.status == 0, done.err
+    assert json.loads(done.out)["best"][0]["p25_ns"] > 0
 
 
 # --- G-02: slices through NVML ---

@@ -43,6 +43,7 @@ def test_a_flat_machine_is_not_compared(tmp_path):
 @pytest.fixture
 def asked(monkeypatch):
     """Which programs py-cpuinfo's child was asked to run."""
+    probe._ask_cpuinfo.cache_clear()
     calls = []
     monkeypatch.setattr(probe.child, "ask_python", lambda script, limit_s: calls.append(limit_s))
     return calls
@@ -68,6 +69,7 @@ def test_p01_lscpu_names_an_arm_part_before_cpuinfo_is_asked(asked):
 @pytest.fixture
 def brought(tmp_path, monkeypatch):
     """Puts a module `cpuinfo` of this text in front of the installed one, for child processes."""
+    probe._ask_cpuinfo.cache_clear()
 
     def bring(text):
         (tmp_path / "cpuinfo.py").write_text(text)
@@ -89,6 +91,21 @@ def test_p01_the_probe_may_be_called_inside_a_spawned_worker(brought):
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
         assert pool.submit(probe._model_name, None).result(timeout=60) == "Stub 1"
         assert pool.submit(topology, "/").result(timeout=60).hardware_id == topology("/").hardware_id
+
+
+@pytest.mark.parametrize("told", ["Stub 1", ""])
+def test_p01_cpuinfo_is_asked_once_a_run_even_where_it_fails(monkeypatch, told):
+    probe._ask_cpuinfo.cache_clear()
+    calls = []
+    monkeypatch.setattr(probe.child, "ask_python", lambda script, limit_s: calls.append(script) or told or None)
+    assert [probe._model_name(None) for _ in range(3)] == [told or None] * 3
+    assert len(calls) == 1
+
+
+def test_p01_without_it_the_kernel_names_model_and_instruction_sets(tmp_path):
+    found = topology(str(build(tmp_path, "1s4c")))
+    assert found.model_name == "Fake(R) CPU @ 2.00GHz"
+    assert "avx2" in found.isa
 
 
 def test_p01_cpuinfo_is_no_import_of_the_probe():
