@@ -27,6 +27,9 @@ SIGNS = ("dev/nvidiactl", "proc/driver/nvidia", "dev/dxg")
 """Any of these means that an NVIDIA driver may answer (dxg: the one of a Windows host)."""
 
 HERE = os.path.dirname(os.path.abspath(__file__))
+CUT = " MIG "
+"""Stands between the board's name and the profile in the name that the driver gives a slice."""
+
 SHARED = "not supported"
 """What NVML says of the memory of a GPU that has none of its own."""
 
@@ -174,8 +177,9 @@ def _no_memory_of_its_own(reason: str) -> bool:
 
 
 def _from_cuda(device: dict[str, Any]) -> dict[str, Any]:
-    uuid = device.get("uuid")
-    return {**device, "uuid": f"GPU-{uuid}" if uuid else None, "cuda_index": device["index"], "visible": True}
+    uuid, (name, mark, profile) = device.get("uuid"), (device.get("name") or "").partition(CUT)
+    cut = {"name": name, "mig": profile} if mark else {}
+    return {**device, **cut, "uuid": f"GPU-{uuid}" if uuid else None, "cuda_index": device["index"], "visible": True}
 
 
 def _notes(gpus: Sequence[Gpu], strangers: Sequence[dict[str, Any]]) -> tuple[str, ...]:
@@ -204,15 +208,26 @@ _NEEDED = tuple(name for name in Gpu._fields if name not in Gpu._field_defaults)
 def device_id(item: dict[str, Any]) -> str | None:
     """Twelve hex digits that equal GPUs, or equal slices of equal GPUs, under one power limit share.
 
-    None where the model or the compute capability is unknown: a GPU that cannot be told has no tables of its own.
-    Not part of `hardware_id`, which must read the same without a driver.
+    None where the model, the compute capability, or whether it is a slice and which is unknown: a GPU that cannot be
+    told has no tables of its own. Not part of `hardware_id`, which must read the same without a driver.
     """
-    model, capability = item.get("name"), item.get("compute_capability")
-    if not model or not capability:
+    model, capability, profile = item.get("name"), item.get("compute_capability"), _profile(item)
+    if not model or not capability or profile == UNKNOWN_SLICE:
         return None
-    profile = item.get("mig") if item.get("slice_of") else None
     facts = (("model", model), ("capability", capability), ("slice", profile), ("power", item.get("power_limit_w")))
     return short_hash(repr(facts).encode())
+
+
+UNKNOWN_SLICE = "slice"
+"""What `mig` says of a slice whose profile was not told."""
+
+
+def _profile(item: dict[str, Any]) -> str | None:
+    """The profile of a slice, None of a whole GPU; UNKNOWN_SLICE also for a GPU that is cut into who knows what."""
+    mig, why = item.get("mig"), dict(item.get("reasons", {})).get("mig", "")
+    if mig == "enabled" or (mig is None and (item.get("slice_of") or "permission" in why.lower())):
+        return UNKNOWN_SLICE
+    return None if mig == "disabled" else mig
 
 
 def _bus_node(address: str | None) -> int | None:

@@ -5,7 +5,7 @@ import time
 import pytest
 from commanding import SCALE, Site
 from gpus import Card, NoPermission, NotSupported, Slice, cuda_device, pynvml, witnesses
-from trees import Shape, affinity, machine, node
+from trees import Shape, affinity, build, machine, node
 
 from advisor.records import NumaNode
 from advisor.topology import cuda_child, details, gpu, gpu_child
@@ -253,9 +253,47 @@ def test_g02_slices_and_whole_gpus_are_never_mixed():
     assert again.device_id == large.device_id
 
 
+def test_g02_two_machines_that_differ_in_the_slice_alone(tmp_path):
+    """The id that GPU tables are kept under differs; that of the machine, which must not need a driver, is one."""
+    boards = [
+        found(NO_LIBRARY, None, smi()),
+        found(NO_LIBRARY, None, smi(mig="Enabled")),
+        found(NO_LIBRARY, None, {**smi(mig="Enabled"), "-L": LIST.replace("3g.20gb", "1g.5gb")}),
+    ]
+    assert len({report.gpus[0].device_id for report in boards} - {None}) == 3
+    hosts = [topology(str(build(tmp_path / str(i), "1s4c")))._replace(gpus=b.gpus) for i, b in enumerate(boards)]
+    assert len({host.hardware_id for host in hosts}) == 1
+
+
+@pytest.mark.parametrize(
+    "cards",
+    [
+        [Card(slices=())],  # cut, but nobody says into what
+        [CUT._replace(slices=CUT.slices[:1], refuses={"nvmlDeviceGetUUID": NoPermission()})],
+        [Card(refuses={"nvmlDeviceGetMigMode": NoPermission()})],
+    ],
+)
+def test_g02_what_may_be_a_slice_is_never_taken_for_the_whole_gpu(cards):
+    whole, (one,) = found([Card()]).gpus[0], found(cards).gpus
+    assert one.device_id != whole.device_id
+
+
+def test_g02_a_gpu_that_has_no_slices_at_all_is_whole():
+    (old,) = found([Card(refuses={"nvmlDeviceGetMigMode": NotSupported()})]).gpus
+    assert old.device_id == found([Card()]).gpus[0].device_id
+
+
+def test_g02_a_slice_that_cuda_alone_tells_of():
+    told = {"name": "NVIDIA H200", "compute_capability": "9.0"}
+    whole = found(NO_LIBRARY, [cuda_device(0, "ab", **told)]).gpus[0]
+    (one,) = found(NO_LIBRARY, [cuda_device(0, "ab", **{**told, "name": "NVIDIA H200 MIG 3g.71gb"})]).gpus
+    assert (one.name, one.mig) == ("NVIDIA H200", "3g.71gb")
+    assert one.device_id != whole.device_id
+
+
 def test_mig_without_slices():
     (one,) = found([Card(slices=())]).gpus
-    assert (one.mig, one.slice_of) == ("enabled", None)
+    assert (one.mig, one.slice_of, one.device_id) == ("enabled", None, None)
 
 
 # --- G-03: whose number is whose ---
