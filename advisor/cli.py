@@ -258,9 +258,10 @@ def validate(
     as_json: Json = False,
 ) -> None:
     """Measure the attention kernels beside what is predicted of them and what the paper found."""
-    from advisor import show, tuning
+    from advisor import show
     from advisor.arguments import seconds, sizes
     from advisor.topology import probe as topology
+    from advisor.turn import alone
     from advisor.validate import request as asking
     from advisor.validate.measure import measure
     from advisor.validate.report import document, report
@@ -276,7 +277,7 @@ def validate(
         budget_s=seconds(budget),
         kernel_dirs=tuple(kernel_dir or ()),
     )
-    with show.progress(say) as progress, tuning.alone(progress):
+    with show.progress(say) as progress, alone(progress):
         measured = measure(request, topology.probe(), progress)
     found = report(request, measured)
     if as_json:

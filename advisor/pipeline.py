@@ -94,11 +94,12 @@ def bench(machine: Machine, say: Callable[[str], None]) -> Machine:
         BadInput: there is no C compiler with OpenMP.
         Busy: a tuner is at work and does not end.
     """
-    from advisor import show, tuning
+    from advisor import show
     from advisor.signature.keep import with_signature
     from advisor.signature.measure import signature
+    from advisor.turn import alone
 
-    with show.progress(say) as progress, tuning.alone(progress):
+    with show.progress(say) as progress, alone(progress):
         return with_signature(machine, signature(machine, progress))
 
 
