@@ -1,0 +1,137 @@
+/* What the CUDA variants of decode share: storage, 16-byte loads, base-2 exponentials, and the merge across splits.
+
+   No header of CUDA's is included, so that NVRTC needs no include path. Macros of the frame: ADV_DTYPE. */
+#ifndef ADV_DTYPE
+#define ADV_DTYPE 2
+#endif
+#ifndef ADV_HD
+#define ADV_HD 64
+#endif
+#if ADV_DTYPE == 1
+typedef double real;
+typedef double store;
+#elif ADV_DTYPE == 2
+typedef float real;
+typedef float store;
+#else
+typedef float real;
+typedef unsigned short store;
+#endif
+typedef long long wide;
+
+#define LOWEST real(-1e30)
+#define FULL 0xffffffffu
+
+struct __align__(16) Vec { unsigned x, y, z, w; };
+
+/* elements of one 16-byte load; lanes that share a row; such loads a lane and row; rows that a warp reads at once */
+constexpr int VEC = 16 / int(sizeof(store));
+constexpr int LANES = ADV_HD / VEC < 32 ? ADV_HD / VEC : 32;
+constexpr int PIECES = ADV_HD / VEC / LANES;
+constexpr int AT_ONCE = 32 / LANES;
+constexpr int OWN = PIECES * VEC;
+
+__device__ __forceinline__ float ex2(float x) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+__device__ __forceinline__ double ex2(double x) { return exp2(x); }
+
+/* Read once and not again by this SM: past L1. */
+__device__ __forceinline__ Vec load(const store *p) {
+  Vec r;
+  asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0,%1,%2,%3}, [%4];"
+               : "=r"(r.x), "=r"(r.y), "=r"(r.z), "=r"(r.w) : "l"(p));
+  return r;
+}
+
+__device__ __forceinline__ float half_bits(unsigned short bits) {
+  float y;
+  asm("cvt.f32.f16 %0, %1;" : "=f"(y) : "h"(bits));
+  return y;
+}
+
+/* The VEC elements of a load. */
+__device__ __forceinline__ void widen(const Vec &a, real *f) {
+#if ADV_DTYPE == 1
+  f[0] = __hiloint2double(int(a.y), int(a.x));
+  f[1] = __hiloint2double(int(a.w), int(a.z));
+#elif ADV_DTYPE == 2
+  f[0] = __uint_as_float(a.x);
+  f[1] = __uint_as_float(a.y);
+  f[2] = __uint_as_float(a.z);
+  f[3] = __uint_as_float(a.w);
+#else
+  const unsigned w[4] = {a.x, a.y, a.z, a.w};
+#pragma unroll
+  for (int i = 0; i < 4; i++) {
+#if ADV_DTYPE == 3
+    f[2 * i] = __uint_as_float(w[i] << 16);
+    f[2 * i + 1] = __uint_as_float(w[i] & 0xffff0000u);
+#else
+    f[2 * i] = half_bits((unsigned short)w[i]);
+    f[2 * i + 1] = half_bits((unsigned short)(w[i] >> 16));
+#endif
+  }
+#endif
+}
+
+/* log2(e) / sqrt(d): scores are kept in base 2. */
+__device__ __forceinline__ real score_scale() {
+  return real(1.4426950408889634) / real(sqrt(double(ADV_HD)));
+}
+
+/* Partial results of one head group: [split][HEADS][HD] sums, then [split][HEADS][2] maximum and total. */
+template <int HEADS> struct Partial {
+  real *sums, *stats;
+  __device__ Partial(unsigned char *workspace, wide first, int group, int splits) {
+    sums = (real *)(workspace + first) + wide(group) * splits * HEADS * (ADV_HD + 2);
+    stats = sums + wide(splits) * HEADS * ADV_HD;
+  }
+};
+
+/* The last block of a head group to come here merges its splits, in their order whichever block that is, so that the
+   result does not depend on timing. It leaves the counter at zero, as it found it. All threads of the block come. */
+template <int HEADS, int WARPS>
+__device__ void finish(Partial<HEADS> part, unsigned *counter, int splits, real *out) {
+  __shared__ real sums[WARPS][HEADS][ADV_HD];
+  __shared__ real totals[WARPS][HEADS];
+  __shared__ bool last;
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  __threadfence();
+  __syncthreads();
+  if (threadIdx.x == 0) last = atomicAdd(counter, 1u) == gridDim.x - 1;
+  __syncthreads();
+  if (!last) return;
+  __threadfence();
+  for (int h = 0; h < HEADS; h++) {
+    real most = LOWEST, total = 0, a[ADV_HD / 32];
+    for (int s = lane; s < splits; s += 32) most = max(most, __ldcg(&part.stats[(s * HEADS + h) * 2]));
+#pragma unroll
+    for (int o = 16; o; o >>= 1) most = max(most, __shfl_xor_sync(FULL, most, o));
+#pragma unroll
+    for (int i = 0; i < ADV_HD / 32; i++) a[i] = 0;
+#pragma unroll 4
+    for (int s = warp; s < splits; s += WARPS) {
+      const real f = ex2(__ldcg(&part.stats[(s * HEADS + h) * 2]) - most);
+      total += f * __ldcg(&part.stats[(s * HEADS + h) * 2 + 1]);
+#pragma unroll
+      for (int i = 0; i < ADV_HD / 32; i++)
+        a[i] += f * __ldcg(&part.sums[(wide(s) * HEADS + h) * ADV_HD + i * 32 + lane]);
+    }
+#pragma unroll
+    for (int i = 0; i < ADV_HD / 32; i++) sums[warp][h][i * 32 + lane] = a[i];
+    if (lane == 0) totals[warp][h] = total;
+  }
+  __syncthreads();
+  for (int e = threadIdx.x; e < HEADS * ADV_HD; e += WARPS * 32) {
+    real a = 0, total = 0;
+    for (int w = 0; w < WARPS; w++) {
+      a += sums[w][e / ADV_HD][e % ADV_HD];
+      total += totals[w][e / ADV_HD];
+    }
+    out[e] = a / total;
+  }
+  if (threadIdx.x == 0) *counter = 0;
+}
