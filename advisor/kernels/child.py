@@ -38,12 +38,12 @@ class Answer(NamedTuple):
 class Child:
     """A running worker. Between questions it is parked (stopped), so that its spinning threads disturb nobody."""
 
-    def __init__(self, process: Process, hello: Hello) -> None:
-        """Start it and wait until it is ready. Raises WorkerDied when it does not get that far."""
+    def __init__(self, process: Process, hello: Hello, wait: bool = True) -> None:
+        """Start it; see `ready`, which is called at once unless `wait` is False."""
         environment = worker_environment(process, os.environ)
         self._errors: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 (kill closes it)
         self._buffer = b""
-        self._parking = False
+        self._parking = self._is_ready = False
         try:
             self._popen = self._start(environment)
         except BaseException:
@@ -51,6 +51,17 @@ class Child:
             raise
         try:
             self._send(hello)
+        except BaseException:
+            self.kill()
+            raise
+        if wait:
+            self.ready()
+
+    def ready(self) -> None:
+        """Wait until it has started, and park it. Raises WorkerDied when it does not get that far."""
+        if self._is_ready:
+            return
+        try:
             first, _ = self._next(time.monotonic() + START_LIMIT_S)
             if first != Phase("ready"):
                 raise WorkerDied(
@@ -61,6 +72,7 @@ class Child:
         except BaseException:
             self.kill()
             raise
+        self._is_ready = True
         self.park()
 
     def _start(self, environment: dict[str, str]) -> subprocess.Popen[bytes]:

@@ -7,6 +7,8 @@ be; libgomp ends them.
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from advisor.errors import WorkerDied
@@ -23,7 +25,10 @@ Lane = tuple[Process, Team | None, str]
 which the frame must join, so it is imported first, in processes of its own."""
 
 EdgeKey = tuple[str, tuple[int, ...], int, Problem]
-"""(build, dims, threads, problem) whose edges a worker has passed: they need not be sent again."""
+"""(build, dims, threads, problem) whose edges passed, whichever worker saw it: they need not be sent again.
+
+What a build computes on a small problem does not depend on how its threads wait; every worker still checks the problem
+itself before it times, and winners run once more in a fresh process."""
 
 
 class Resident(NamedTuple):
@@ -39,7 +44,6 @@ class Worker:
     def __init__(self, child: Child) -> None:
         self.child = child
         self.resident: Resident | None = None
-        self.past_edges: set[EdgeKey] = set()
 
 
 def lane_of(choice: Choice) -> Lane | None:
@@ -61,6 +65,7 @@ class Crew:
     def __init__(self, hello: Hello) -> None:
         self._hello = hello
         self.workers: dict[Lane, Worker] = {}
+        self._past_edges: set[EdgeKey] = set()
 
     def close(self) -> None:
         """End all workers. Idempotent."""
@@ -72,9 +77,27 @@ class Crew:
         found = self.workers.get(lane)
         return found.resident if found and found.resident and found.resident.problem == problem else None
 
-    def passed(self, lane: Lane, trial: Trial) -> bool:
-        """Whether the lane's worker has passed the edges of a trial."""
-        return lane in self.workers and edge_key(trial) in self.workers[lane].past_edges
+    def passed(self, trial: Trial) -> bool:
+        """Whether the edges of a trial have passed."""
+        return edge_key(trial) in self._past_edges
+
+    def launch(self, lanes: Iterable[Lane]) -> None:
+        """Start workers for lanes that have none, side by side, without waiting: they start while others compile.
+
+        Not those with libomp, of which only a few may live, nor those of a library, which take seconds to import.
+        """
+        for lane in lanes:
+            if lane not in self.workers and lane[1] is None and not lane[2]:
+                with contextlib.suppress(WorkerDied, OSError):  # whoever asks for it starts it anew
+                    self.workers[lane] = Worker(Child(lane[0], self._hello, wait=False))
+
+    def settle(self) -> None:
+        """Wait until every worker that was launched is ready and parked; those that died are forgotten."""
+        for lane, worker in list(self.workers.items()):
+            try:
+                worker.child.ready()
+            except WorkerDied:
+                self.drop(lane)
 
     def ask(self, lane: Lane, trial: Trial, limit_s: float) -> Answer:
         """Ask the worker of a lane, started now when there is none; forget it when it does not come back.
@@ -96,7 +119,7 @@ class Crew:
             return answer
         worker.resident = Resident(trial.problem, trial.scratch_bytes)
         if answer.status == "ok" and trial.samples:  # a mere check is sent without its edges
-            worker.past_edges.add(edge_key(trial))
+            self._past_edges.add(edge_key(trial))
         return answer
 
     def drop(self, lane: Lane) -> None:

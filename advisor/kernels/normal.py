@@ -17,8 +17,9 @@ FILL_ELEMENTS = 1 << 20
 FILL_THREADS = 8
 """Most threads that make inputs; past this, memory is the limit."""
 
-BANK_ELEMENTS = 1 << 24
-"""Elements that are drawn afresh; a larger array goes on with rotations of them."""
+BANK_ELEMENTS = 1 << 21
+"""Elements that are drawn afresh; a larger array goes on with rotations of them: more would take longer to draw than a
+search takes to time them."""
 
 OUTLIERS = {"q": (37, 19, 5.0, 1.9, 30.0), "v": (57, 11, 3.0, 1.8, 80.0)}
 """Buffer -> (step, modulus, divisor, offset, factor) of its outliers: |q| up to 57, |v| up to 144.

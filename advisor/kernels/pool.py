@@ -124,8 +124,13 @@ class WorkerPool:
         return self._measure(problem, choice, Ask(0, limit_s), draw)
 
     def prepare(self, problem: Problem, choices: Iterable[Choice]) -> Prepared:
-        """Compile what these choices need, several at a time within the CPU budget. Failures are remembered."""
+        """Compile what these choices need, several at a time within the CPU budget. Failures are remembered.
+
+        Meanwhile the workers that they need start.
+        """
         start = time.monotonic()
+        choices = tuple(choices)
+        self.crew.launch(dict.fromkeys(lane for lane in map(lane_of, choices) if lane is not None))
         wanted: dict[str, tuple[Build, Variant]] = {}
         failed = 0
         for made in dict.fromkeys(choice.build for choice in choices):
@@ -141,6 +146,7 @@ class WorkerPool:
             except BaseException:
                 threads.shutdown(cancel_futures=True)
                 raise
+        self.crew.settle()
         broken = sum(isinstance(one, str) for one in built)
         return Prepared(len(built) - broken, failed + broken, time.monotonic() - start)
 
@@ -205,7 +211,7 @@ class WorkerPool:
             trial = trial._replace(memory=memory)
             if draw is not None:
                 trial = trial._replace(draw=draw)
-            elif not self.crew.passed(lane, trial):
+            elif not self.crew.passed(trial):
                 trial = trial._replace(edges=self._edges_of(variant, choice.build, problem))
         except AdvisorError as error:
             return skipped._replace(reason=str(error))

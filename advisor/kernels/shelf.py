@@ -1,8 +1,8 @@
 """What one bench worker made and the others need too: inputs and references, as files in a folder of the pool's.
 
 Workers of one pool compute the same inputs from the same seed, and the same float64 reference; the first to need them
-puts them on the shelf. Only one worker runs at a time, so nobody waits; a file is written aside and renamed, so one
-that is there is whole. Files are numpy's, never a pickle.
+puts them on the shelf. Only one worker runs at a time, so nobody waits; a folder of arrays is written aside and
+renamed, so one that is there is whole. Files are numpy's, never a pickle.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import resource
 import shutil
 import tempfile
 import time
-import zipfile
 from collections.abc import Callable, Iterator
 
 import numpy as np
@@ -26,6 +25,9 @@ from advisor.records import Problem
 
 MOST_BYTES = 128 << 20
 """Larger inputs are made anew: writing them would take as long, and keep the disk busy while others are timed."""
+
+MAPPED_BYTES = 1 << 20
+"""Larger arrays are mapped, smaller ones read: a file of a few rows is read faster than it is mapped."""
 
 LEFTOVER_S = 86400.0
 """Age of a folder after which the pool that made it cannot be at work any more, but was killed."""
@@ -59,7 +61,7 @@ class Shelf:
         return _unpacked(self._arrays("expected", drawn, lambda: _packed(make())))
 
     def _arrays(self, kind: str, drawn: tuple[Problem, str], make: Callable[[], Arrays]) -> Arrays:
-        path = os.path.join(self.folder, f"{kind}-{digest(drawn)}.npz") if self.folder else ""
+        path = os.path.join(self.folder, f"{kind}-{digest(drawn)}") if self.folder else ""
         found = _read(path) if path else None
         if found is None:
             found = make()
@@ -83,23 +85,30 @@ def _unpacked(arrays: Arrays) -> dict[str, Expected]:
 
 
 def _read(path: str) -> Arrays | None:
+    """The arrays in a folder, mapped, not copied: they are copied once more, into operands."""
     try:
-        with open(path, "rb") as file, np.load(file, allow_pickle=False) as arrays:
-            return {name: arrays[name] for name in arrays.files}
-    except (OSError, ValueError, KeyError, zipfile.BadZipFile):
+        names = os.listdir(path)
+        return {name.removesuffix(".npy"): _mapped(os.path.join(path, name)) for name in names} or None
+    except (OSError, ValueError, EOFError):
         return None  # not there, or of no use: it is made anew
+
+
+def _mapped(path: str) -> Array:
+    found: Array = np.load(path, mmap_mode="r" if os.path.getsize(path) > MAPPED_BYTES else None, allow_pickle=False)
+    return found
 
 
 def _write(path: str, arrays: Arrays) -> None:
     """Keep arrays; a full or read-only disk is no reason to stop, the next worker then makes its own."""
     scratch = f"{path}.{os.getpid()}"
     try:
-        with _large_files(), open(scratch, "wb") as file:
-            np.savez(file, allow_pickle=False, **arrays)
-        os.replace(scratch, path)
+        os.mkdir(scratch, 0o700)
+        with _large_files():
+            for name, array in arrays.items():
+                np.save(os.path.join(scratch, f"{name}.npy"), array, allow_pickle=False)
+        os.rename(scratch, path)
     except OSError:
-        with contextlib.suppress(OSError):
-            os.unlink(scratch)
+        shutil.rmtree(scratch, ignore_errors=True)
 
 
 @contextlib.contextmanager

@@ -452,7 +452,7 @@ def test_a_new_source_of_the_same_name_is_another_choice(tmp_path, pool, found):
     assert newer.source_hash in got.reason
 
 
-def test_edges_are_checked_once_a_worker(pool, found, monkeypatch):
+def test_edges_are_checked_once_a_build_whichever_worker_does_it(pool, found, monkeypatch):
     sent = []
     real = Child.ask
     monkeypatch.setattr(Child, "ask", lambda self, trial, limit: sent.append(trial) or real(self, trial, limit))
@@ -460,9 +460,21 @@ def test_edges_are_checked_once_a_worker(pool, found, monkeypatch):
     assert pool.check(problem, choice, 60.0).status == "ok"
     for _ in range(2):
         assert pool.measure(problem, choice, ASK).status == "ok"
-    pool.crew.close()
-    assert pool.measure(problem, choice, ASK).status == "ok"
-    assert [len(trial.edges) > 0 for trial in sent] == [False, True, False, True]
+    passive = choice._replace(process=fixtures.process("passive"))
+    assert pool.measure(problem, passive, ASK).status == "ok"
+    other = choice._replace(team=choice.team._replace(threads=2))
+    assert pool.measure(problem, other, ASK).status == "ok"
+    assert [len(trial.edges) > 0 for trial in sent] == [False, True, False, False, True]
+
+
+def test_preparing_starts_the_workers_that_choices_need(pool, found):
+    one = fixtures.choice(found["plain"])
+    pool.close()
+    pool.prepare(fixtures.problem(100), [one, one._replace(process=fixtures.process("passive"))])
+    before = {lane: worker.child.pid for lane, worker in pool.crew.workers.items()}
+    assert [process.wait_policy for process, *_ in before] == ["default", "passive"]
+    assert pool.measure(fixtures.problem(100), one, ASK).status == "ok"
+    assert {lane: worker.child.pid for lane, worker in pool.crew.workers.items()} == before
 
 
 def test_libomp_teams_have_workers_of_their_own(pool, found):

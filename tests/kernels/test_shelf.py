@@ -47,7 +47,7 @@ def test_another_problem_draw_or_kind_is_another_place(tmp_path):
 
 def test_a_damaged_file_is_made_anew(tmp_path):
     Shelf(str(tmp_path)).inputs(DRAWN, lambda: {"q": np.zeros(100)})
-    (path,) = tmp_path.iterdir()
+    (path,) = tmp_path.glob("*/*")
     path.write_bytes(path.read_bytes()[:200])
     assert Shelf(str(tmp_path)).inputs(DRAWN, lambda: {"q": np.ones(1)})["q"][0] == 1
 
