@@ -38,6 +38,10 @@ if TYPE_CHECKING:
         regret_bound: float | None = None
         in_tuned_region: bool = False
         fragility: float | None = None
+        objective: str = "latency"
+        stolen_ns: tuple[float, float] | None = None
+        joules: float | None = None
+        contended: bool = False
         table_id: str | None = None
         hardware_id: str | None = None
         why: str = ""
@@ -49,11 +53,12 @@ else:
     _NAMES = (
         "kernel dtype shape_pairs regime variant source_hash knob_pairs compiler flags threads cpus placement "
         "wait_policy spin memory_policy basis expected_ns ci95_ns spread gain regret_bound in_tuned_region fragility "
-        "table_id hardware_id why warnings points refusal"
+        "objective stolen_ns joules contended table_id hardware_id why warnings points refusal"
     )
     _DEFAULTS = (
         *(None, (), None, None, None, (), None, None, 1, None, "none"),
         *("default", None, "default", "DEFAULT", None, None, None, None, None, False, None),
+        *("latency", None, None, False),
         *(None, None, "", (), (), ""),
     )
     _Fields = namedtuple("_Fields", _NAMES, defaults=_DEFAULTS)
@@ -75,6 +80,9 @@ class Answer(_Fields):
         regret_bound: worst time over the best known time, at n that were held out of the tuning.
         in_tuned_region: whether n lies between the smallest and the largest tuned n.
         fragility: mean time beside one busy neighbour over expected_ns; None where it was not measured.
+        objective: what the choice is best at: latency, robust or efficiency.
+        stolen_ns: mean and 99th percentile of the time beside one busy neighbour. joules: of one call.
+        contended: half of its samples or more were taken while something held a thread off its CPU.
         table_id, hardware_id: where it came from.
         points: (n, p25 in ns) of this choice, for `estimate`.
         refusal: why it must not be applied here; empty when it may.
@@ -91,6 +99,16 @@ class Answer(_Fields):
     def knobs(self) -> dict[str, Any]:
         """The variant's knobs, a fresh dict."""
         return dict(self.knob_pairs)
+
+    @property
+    def stolen_mean_ns(self) -> float | None:
+        """Mean time of one call beside one busy neighbour, where that was measured."""
+        return None if self.stolen_ns is None else self.stolen_ns[0]
+
+    @property
+    def stolen_p99_ns(self) -> float | None:
+        """99th percentile of the same, of samples of 20 ms."""
+        return None if self.stolen_ns is None else self.stolen_ns[1]
 
     def estimate(self, n: int) -> float | None:
         """Time of one call at n in ns, log-log interpolated between measured n of this choice; never extrapolated.

@@ -26,6 +26,10 @@ app = typer.Typer(
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document for programs.")]
 Kernels = Annotated[str, typer.Option("--kernel", "-k", help="Kernels, comma separated, or all.")]
 Sizes = Annotated[str, typer.Option("--n", help="Sizes: 4096, or 1024,4096,16k, or 64..8192 (doubling).")]
+Regime = typer.Option(help="warm: calls find their inputs in cache. cold: other work has evicted them.")
+Objective = typer.Option(
+    help="Best at what. latency: time. robust: mean time beside a busy neighbour. efficiency: effort within 5 % of it."
+)
 KernelDir = Annotated[
     list[str] | None, typer.Option("--kernel-dir", help="A folder with further variants. Repeatable.")
 ]
@@ -111,6 +115,8 @@ def tune(
     head_dim: DimOption = None,
     causal: Causal = None,
     dtype: Annotated[str, typer.Option(help="Element type.")] = "float32",
+    regime: Annotated[str, Regime] = "warm",
+    objective: Annotated[str, Objective] = "latency",
     budget: Annotated[
         str | None, typer.Option(help="Time for the whole run: 90s, 2m. Default: as long as it takes.")
     ] = None,
@@ -149,9 +155,11 @@ def tune(
         compilers=compilers,
         seed=seed,
         kernel_dirs=tuple(kernel_dir or ()),
+        regime=regime,
+        objective=objective,
     )
     with show.progress(say) as progress:
-        results = tuning.tune(request, progress)
+        results = tuning.tune(request, progress, say)
     if as_json:
         documents = [tuning.result_json(result) for result in results]
         _emit(documents[0] if len(documents) == 1 else documents)
@@ -175,6 +183,8 @@ def recommend(
     head_dim: DimOption = None,
     causal: Causal = None,
     dtype: Annotated[str | None, typer.Option(help="Element type.")] = None,
+    regime: Annotated[str | None, Regime] = None,
+    objective: Annotated[str | None, Objective] = None,
     machine: Annotated[
         str | None, typer.Option(help="machine.json of another machine; its tables lie beside it.")
     ] = None,
@@ -189,8 +199,9 @@ def recommend(
     if output not in launch.FORMATS:
         raise UnknownName("no such format", got=output, allowed=", ".join(launch.FORMATS))
     shape = _shape(batch=batch, heads=heads, kv_heads=kv_heads, head_dim=head_dim, causal=causal)
-    wanted = {**shape, **({} if dtype is None else {"dtype": dtype})}
-    policy, answers = pipeline.recommend(kernel, sizes(n), wanted, machine)
+    named = {"dtype": dtype, "regime": regime}
+    wanted = {**shape, **{name: value for name, value in named.items() if value is not None}}
+    policy, answers = pipeline.recommend(kernel, sizes(n), wanted, machine, objective)
     for note in policy.notes:
         say(note)
     if as_json:

@@ -118,12 +118,16 @@ def _extents(array: CpuArray) -> str:
     return " ".join(f"{axis}={extent}" for axis, extent in zip(array.axes, array.shape, strict=True))
 
 
+def is_for(process: Json, site: Site) -> bool:
+    """Whether a process part is the one that runs."""
+    memory = process.get("memory_policy") or "default"
+    return (process["wait_policy"], process["spin"], memory) == (site.wait_policy, site.spin, site.memory_policy)
+
+
 def group(site: Site, found: list[tuple[Json, Json]]) -> Ranges:
     """The ranges for the running process part; the default choice alone where that was not tuned."""
     for table, section in found:
-        process = section["process"]
-        memory = process.get("memory_policy") or "default"
-        if (process["wait_policy"], process["spin"], memory) == (site.wait_policy, site.spin, site.memory_policy):
+        if is_for(section["process"], site):
             others = [other for _, other in found if other is not section]
             return ranges(site, table, section, others)
     table, section = found[0]

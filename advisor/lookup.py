@@ -17,9 +17,9 @@ from bisect import bisect_right
 
 from advisor.answers import Answer
 from advisor.errors import BadInput
-from advisor.gather import files, group, groups, read
+from advisor.gather import files, group, groups, is_for, read
 from advisor.paths import machine_dir
-from advisor.ranges import BETTER, default_answer, start_with
+from advisor.ranges import BETTER, default_answer, start_with, wins
 from advisor.site import Site, describe_file, describe_here, running_memory_policy, running_process, share
 
 TYPE_CHECKING = False
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from advisor.gather import Key, Sources
-    from advisor.ranges import Ranges
+    from advisor.ranges import Json, Ranges
 
 _AXES = ("batch", "heads", "kv_heads", "head_dim", "dtype", "regime")
 """The order of `choose`'s named axes in the key of what is remembered."""
@@ -67,6 +67,7 @@ class Policy:
         instance: int | None = None,
         of: int | None = None,
         machine: str | None = None,
+        objective: str | None = None,
         root: str = "/",
     ) -> Policy:
         """Read this machine's tables and make every answer.
@@ -76,17 +77,19 @@ class Policy:
             stale: "default" answers a stale row with the default choice, "use" with the row itself, basis STALE.
             instance, of: this process is worker `instance` (from 0) of `of`; answers keep to its part of the machine.
             machine: a machine.json: answer for that machine, which is not this one, so nothing can be applied.
+            objective: what answers shall be best at: latency (time), robust (mean time beside a busy neighbour) or
+                efficiency (effort within 5 % of the best time); None: what each table was made for.
             root: folder that /proc and /sys are read under.
 
         Raises:
             BadInput: a wrong argument; a `machine` file that cannot be read.
         """
-        _check_arguments(stale, instance, of)
+        _check_arguments(stale, instance, of, objective)
         notes: list[str] = []
         site = describe_file(machine) if machine is not None else describe_here(root, notes)
         wait, spin = running_process(notes)
         site = site._replace(wait_policy=wait, spin=spin, stale=stale, hashes={})
-        site = site._replace(memory_policy=running_memory_policy())
+        site = site._replace(memory_policy=running_memory_policy(), objective=objective)
         if instance is not None and of is not None and of > 1:
             site = share(site, instance, of, notes)
         paths = files(site, path, machine)
@@ -155,8 +158,9 @@ class Policy:
     def best(self, /, kernel: str, n: int, **axes: Any) -> Answer:
         """The answer of the process part that is fastest at n, for who can still start the process with it.
 
-        Not for the request path: it takes some milliseconds. Where no time is known at n, or no other process part is
-        faster by the landing bar, the running process part answers, as `choose` does.
+        Not for the request path: it takes some milliseconds. At a tuned n it is the one whose choice the table calls
+        best. Elsewhere, where no time is known, or no other process part is faster by the landing bar, the running
+        process part answers, as `choose` does.
 
         Args:
             kernel, n, axes: as for `choose`.
@@ -166,15 +170,22 @@ class Policy:
         found = [key for key in self._groups if key[0] == kernel and _fits(key, given)]
         if len(found) != 1:
             return own
-        fastest = own
-        for _, section in self._sections[found[0]]:
-            process = section["process"]
-            memory = process.get("memory_policy") or "default"
-            site = self.site._replace(wait_policy=process["wait_policy"], spin=process["spin"], memory_policy=memory)
-            answer = _at(group(site, self._sections[found[0]]), n)
-            if _time(answer, n) < _time(fastest, n):
-                fastest = answer._replace(why=f"{answer.why}; {start_with(process)}")
-        return fastest if _time(own, n) > BETTER * _time(fastest, n) else own
+        answers = [(section, self._under(found[0], section, n)) for _, section in self._sections[found[0]]]
+        won = [] if self.site.part else [pair for pair in answers if wins(pair[0], n, self.site.objective)]
+        if any(is_for(section["process"], self.site) for section, _ in won):
+            return own
+        usable = [pair for pair in won if pair[1].basis != "DEFAULT"]
+        if usable:
+            return _started(*usable[0])
+        section, fastest = min(answers, key=lambda pair: _time(pair[1], n))
+        return _started(section, fastest) if _time(own, n) > BETTER * _time(fastest, n) else own
+
+    def _under(self, key: Key, section: Json, n: int) -> Answer:
+        """The answer at n under the process part of a section."""
+        process = section["process"]
+        memory = process.get("memory_policy") or "default"
+        site = self.site._replace(wait_policy=process["wait_policy"], spin=process["spin"], memory_policy=memory)
+        return _at(group(site, self._sections[key]), n)
 
     def problems(self, kernel: str | None = None) -> tuple[dict[str, Any], ...]:
         """What the tables can answer: dicts with kernel and the axes to hand to `choose`."""
@@ -223,6 +234,11 @@ def _shared_default(outside: list[Answer], careful: Answer) -> Answer:
     return same._replace(dtype=None, shape_pairs=(), regime=None)
 
 
+def _started(section: Json, answer: Answer) -> Answer:
+    """The answer of another process part, with how to start the process."""
+    return answer._replace(why=f"{answer.why}; {start_with(section['process'])}")
+
+
 def _time(answer: Answer, n: int) -> float:
     """Measured or interpolated time, infinite where none is known."""
     time = answer.expected_ns or answer.estimate(n)
@@ -251,9 +267,11 @@ def _at(found: Ranges, n: Any) -> Answer:
 # --- loading ---
 
 
-def _check_arguments(stale: object, instance: object, of: object) -> None:
+def _check_arguments(stale: object, instance: object, of: object, objective: object) -> None:
     if stale not in ("default", "use"):
         raise BadInput("stale says what a stale row answers", got=stale, allowed="default, use")
+    if objective not in (None, "latency", "robust", "efficiency"):
+        raise BadInput("no such objective", got=objective, allowed="latency, robust, efficiency")
     if (instance is None) != (of is None):
         raise BadInput("instance and of go together", got=(instance, of), allowed="instance=0..of-1, of=number")
     if instance is None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from advisor import codec
 from advisor.errors import AdvisorError, BadInput, UnknownName
 from advisor.kernels import registry
-from advisor.kernels.memory import USABLE, need_bytes, room_bytes
+from advisor.kernels.memory import USABLE, need_bytes, operand_sets, room_bytes
 from advisor.kernels.variant import Variant, check_expressions, for_machine, variants
 from advisor.records import Machine, Problem
 from advisor.search.space import space_options
@@ -65,21 +65,28 @@ def own_shape(spec: KernelSpec, shape: Mapping[str, Any]) -> dict[str, Any]:
     return {entry: value for entry, value in shape.items() if entry in spec.parameters}
 
 
-def check_memory(spec: KernelSpec, problems: Sequence[Problem]) -> None:
+def check_memory(spec: KernelSpec, problems: Sequence[Problem], machine: Machine | None = None) -> None:
     """Refuse sizes whose operands cannot be held here, before time is spent on the others.
+
+    Args:
+        spec: the kernel's spec.
+        problems: what is asked.
+        machine: where it is to be timed: the cold regime needs many sets of operands there. None: one set.
 
     Raises:
         BadInput: with the largest size that fits, roughly.
     """
     room = room_bytes()
     usable = math.inf if room is None else USABLE * room
-    large = [problem for problem in problems if need_bytes(spec, problem) > usable]
+    needs = [(need_bytes(spec, p, operand_sets(machine, spec, p) if machine else 1), p) for p in problems]
+    large = [(need, problem) for need, problem in needs if need > usable]
     if large:
-        need = need_bytes(spec, large[0])
+        need, problem = large[0]
+        cold = " in the cold regime" if problem.regime == "cold" else ""
         raise BadInput(
             "the operands must fit into memory",
-            got=f"n = {large[0].n}, which needs {need / 2**30:.3g} GiB",
-            allowed=f"{usable / 2**30:.3g} GiB, about n = {max(1, int(large[0].n * usable / need))}",
+            got=f"n = {problem.n}, which needs {need / 2**30:.3g} GiB{cold}",
+            allowed=f"{usable / 2**30:.3g} GiB, about n = {max(1, int(problem.n * usable / need))}",
             next_step="ask for smaller sizes, or a smaller shape",
         )
 
@@ -116,7 +123,7 @@ def signature_text(machine: Machine) -> str:
 
 
 def recommend(
-    kernels: str, sizes: Sequence[int], axes: dict[str, Any], machine: str | None
+    kernels: str, sizes: Sequence[int], axes: dict[str, Any], machine: str | None, objective: str | None = None
 ) -> tuple[Policy, list[tuple[Answer, int]]]:
     """The answers for every kernel, tabled shape and size, under the process part that is best for each.
 
@@ -125,6 +132,7 @@ def recommend(
         sizes: swept sizes.
         axes: entries of the shape, dtype; narrows which tables answer. One counts for the kernels that have it.
         machine: path of another machine's description; None: the machine at hand.
+        objective: what the answers shall be best at; None: what each table was made for.
 
     Returns:
         The policy (for its notes), and (answer, n) pairs.
@@ -135,7 +143,7 @@ def recommend(
     """
     from advisor.lookup import Policy
 
-    policy = Policy.load(machine=machine)
+    policy = Policy.load(machine=machine, objective=objective)
     tabled = [problem["kernel"] for problem in policy.problems()]
     names = kernel_names(kernels, tabled=tabled)
     given = _axes_of(names, policy, axes)
@@ -152,11 +160,11 @@ def _axes_of(names: Sequence[str], policy: Policy, axes: dict[str, Any]) -> dict
     Raises:
         BadInput: an axis that none of them has.
     """
-    known = {name: {"dtype", *(key for p in policy.problems(name) for key in p)} for name in names}
-    for name in names if set(axes) - {"dtype"} else ():  # a spec takes a while to import
+    known = {name: {"dtype", "regime", *(key for p in policy.problems(name) for key in p)} for name in names}
+    for name in names if set(axes) - {"dtype", "regime"} else ():  # a spec takes a while to import
         if name in registry.kernels():
             known[name] |= set(registry.spec(name).parameters)
-    everywhere = sorted(set().union(*known.values()) - {"kernel", "regime"})
+    everywhere = sorted(set().union(*known.values()) - {"kernel"})
     for axis in axes:
         if axis not in everywhere:
             raise BadInput(f"{' and '.join(names)} must have the axis", got=axis, allowed=", ".join(everywhere))

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 BETTER = 1.015
 """A process part is named as better from this ratio on: the landing bar. Source: design.md, "trustworthy", 5."""
 
+CONTENDED = "contended: most of its samples were taken while other processes held its threads off their CPUs"
+
 _PACKAGE = os.path.dirname(os.path.abspath(__file__))
 _EXTENSIONS = (".c", ".f90", ".cu", ".py")
 
@@ -87,13 +89,40 @@ def ranges(site: Site, table: Json, section: Json, others: list[Json]) -> Ranges
     outside = section_default(site, table, section, why)
     borders: list[int] = []
     answers = [outside]
-    hints = _hints(section, others)
+    section, objective = for_objective(section, site.objective)
+    hints = _hints(section, [for_objective(other, objective)[0] for other in others], objective)
     for row in section["rows"]:
         base = _row_answer(site, table, section, row)
+        base = base if objective == "latency" else base._replace(objective=objective)
         for low, high in _pieces(row, section["tuned_n"]):
             borders.append(low)
             answers.append(base if base.why else _piece(base, section, row, (low, high), hints))
     return [*borders, last + 1], [*answers, outside]
+
+
+def for_objective(section: Json, wanted: str | None) -> tuple[Json, str]:
+    """The section with the rows for an objective, and what they are for: its own where it has none for that one."""
+    own = section.get("objective") or "latency"
+    if wanted in (None, own):
+        return section, own
+    for other in section.get("alternatives") or ():
+        if other["objective"] == wanted:
+            if not other["rows"]:
+                return section, str(wanted)
+            return {**section, "rows": other["rows"], "heldout": None}, str(wanted)
+    return section, own
+
+
+def wins(section: Json, n: int, wanted: str | None) -> bool:
+    """Whether the race at n, or that at the nearest tuned n where only time can be interpolated, was won by a choice of
+    this section: for latency only at the tuned n itself.
+    """
+    tuned = section["tuned_n"]
+    if not isinstance(n, int) or not tuned[0] <= n <= tuned[-1]:
+        return False
+    objective = for_objective(section, wanted)[1]
+    near = n if objective == "latency" else min(tuned, key=lambda other: max(other / n, n / other))
+    return near in (section.get("wins") or {}).get(objective, ())
 
 
 def _pieces(row: Json, tuned: list[int]) -> list[tuple[int, int]]:
@@ -189,18 +218,37 @@ def _piece(base: Answer, section: Json, row: Json, span: tuple[int, int], hints:
     if point is None:
         return base._replace(why=f"{stale}tuned at n = {low}, its times are not in the table{hint}")
     how = "an interleaved race" if point["raced"] else "too few samples to rank by, so only a first look"
-    return _with_figures(base, section, point)._replace(why=f"{stale}measured at n = {low} in {how}{hint}")
+    told = _with_figures(base, section, point)
+    return told._replace(why=f"{stale}measured at n = {low} in {how}{_chosen_for(told)}{hint}")
+
+
+def _chosen_for(answer: Answer) -> str:
+    """Why this choice and not the fastest, where it was not chosen by time."""
+    if answer.objective == "latency":
+        return ""
+    if answer.objective == "efficiency":
+        effort = "core-seconds" if answer.joules is None else "joules"
+        return f"; chosen for the fewest {effort} within 5 % of the best time"
+    if answer.stolen_ns is None:
+        return "; not measured beside a busy neighbour, so chosen by time"
+    return "; chosen for the best mean time beside a busy neighbour"
 
 
 def _with_figures(base: Answer, section: Json, point: Json) -> Answer:
-    summary, stolen = point["summary"], point.get("stolen")
+    summary, stolen, contended = point["summary"], point.get("stolen"), bool(point.get("contended"))
     default = _point(section["default_points"], point["n"])
+    if default and (contended or default.get("contended")):
+        default = None  # a ratio of figures of which one says more about the neighbours is none
     return base._replace(
         expected_ns=float(summary["p25_ns"]),
         ci95_ns=(float(summary["ci95_ns"][0]), float(summary["ci95_ns"][1])),
         spread=summary["p99_ns"] / summary["p25_ns"],
         gain=default["summary"]["p25_ns"] / summary["p25_ns"] if default else None,
         fragility=stolen["mean_ns"] / summary["p25_ns"] if stolen else None,
+        stolen_ns=(float(stolen["mean_ns"]), float(stolen["p99_ns"])) if stolen else None,
+        joules=point.get("joules"),
+        contended=contended,
+        warnings=(*base.warnings, CONTENDED) if contended else base.warnings,
     )
 
 
@@ -208,24 +256,28 @@ def _point(points: list[Json], n: int) -> Json | None:
     return next((point for point in points if point["n"] == n), None)
 
 
-def row_ns(section: Json, n: int) -> float | None:
-    """Measured time of what a section says at a tuned n, or None."""
+def _row_ns(section: Json, n: int, objective: str) -> float | None:
+    """Measured time of what a section says at a tuned n, beside a neighbour where that is the objective, or None."""
     row = next((row for row in section["rows"] if row["low"] <= n <= row["high"]), None)
     point = _point(row["points"], n) if row else None
-    return float(point["summary"]["p25_ns"]) if point else None
+    if point is None or objective == "latency":
+        return float(point["summary"]["p25_ns"]) if point else None
+    stolen = point.get("stolen") if objective == "robust" else None
+    return float(stolen["mean_ns"]) if stolen else None
 
 
-def _times(section: Json) -> dict[int, float]:
+def _times(section: Json, objective: str) -> dict[int, float]:
     """Measured times of what a section says at its tuned n."""
-    found = {n: row_ns(section, n) for n in section["tuned_n"]}
+    found = {n: _row_ns(section, n, objective) for n in section["tuned_n"]}
     return {n: time for n, time in found.items() if time}
 
 
-def _hints(section: Json, others: list[Json]) -> Hints:
+def _hints(section: Json, others: list[Json], objective: str) -> Hints:
     """A function of two tuned n: a clause that names the process part that is faster at both ends by the landing bar,
     or the empty text.
     """
-    own, rivals = _times(section), [(other, _times(other)) for other in others]
+    own, rivals = _times(section, objective), [(other, _times(other, objective)) for other in others]
+    where = "beside a busy neighbour" if objective == "robust" else "here"
 
     def better(below: int, above: int) -> str:
         best, found = BETTER, ""
@@ -233,7 +285,7 @@ def _hints(section: Json, others: list[Json]) -> Hints:
             ratio = min(own[n] / theirs[n] if n in own and n in theirs else 0.0 for n in (below, above))
             if ratio > best:
                 best = ratio
-                found = f"; {start_with(other['process'])}: {best:.2g}x faster here"
+                found = f"; {start_with(other['process'])}: {best:.2g}x faster {where}"
         return found
 
     return better

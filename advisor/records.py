@@ -24,6 +24,10 @@ BASES = ("EXACT", "INTERPOLATED", "PUBLISHED", "TRANSFERRED", "MODELLED", "STALE
 DTYPES = ("float64", "float32", "bfloat16", "float16")
 REGIMES = ("warm", "cold")
 
+OBJECTIVES = ("latency", "robust", "efficiency")
+"""What a choice is best at: time on a quiet machine; mean time beside a busy neighbour; core-seconds or joules among
+those nearly as fast."""
+
 
 def pairs(mapping: dict[str, Any]) -> Pairs:
     """A dict as Pairs: sorted by key, so that equal mappings are equal records."""
@@ -212,6 +216,7 @@ class Standing(NamedTuple):
     `outcome`: winner, tie (not told apart from the winner), slower, or failed (its measurement ended in a status).
     `regret`: its p25 over that of the best in the race, the best picked on one half of the rounds and timed on the
     other; None after fewer than nine rounds. About 1 for the best, and as often below as above.
+    `contended`: half of its samples or more were taken while something held a thread off its CPU.
     """
 
     choice: Choice
@@ -220,6 +225,7 @@ class Standing(NamedTuple):
     ratio: float | None
     ratio_ci95: tuple[float, float] | None
     regret: float | None = None
+    contended: bool = False
 
 
 class Verdict(NamedTuple):
@@ -244,13 +250,30 @@ class Point(NamedTuple):
     """A choice's figures at one tuned n.
 
     `raced`: they come from an interleaved race with samples enough to rank by. `stolen`: the figures beside one busy
-    neighbour, nothing rejected, each sample a mean over 20 ms; None where that was not measured.
+    neighbour, nothing rejected, each sample a mean over 20 ms; None where that was not measured. What few points have
+    lies in `extra`, so that a table of thousands loads no slower.
     """
 
     n: int
     summary: Summary
     raced: bool
     stolen: Summary | None = None
+    extra: Pairs = ()
+
+    @property
+    def fragility(self) -> float | None:
+        """Mean time beside one busy neighbour over the 25th percentile without."""
+        return dict(self.extra).get("fragility")
+
+    @property
+    def joules(self) -> float | None:
+        """Energy of one call, None where no counter was there to read."""
+        return dict(self.extra).get("joules")
+
+    @property
+    def contended(self) -> bool:
+        """Whether half of the samples or more were taken while something held a thread off its CPU."""
+        return bool(dict(self.extra).get("contended"))
 
 
 class Row(NamedTuple):
@@ -262,6 +285,13 @@ class Row(NamedTuple):
     points: tuple[Point, ...]
     depends: tuple[str, ...]
     extra: Pairs = ()
+
+
+class Rows(NamedTuple):
+    """The rows for another objective than the section's own; none: they are the section's own rows."""
+
+    objective: str
+    rows: tuple[Row, ...]
 
 
 class HeldOut(NamedTuple):
@@ -277,7 +307,9 @@ class Section(NamedTuple):
     """The rows of one fixed shape, dtype, regime and process part.
 
     `tuned_n` in ascending order; first and last bound the tuned region. `default` is the choice an untuned machine
-    would take, `default_points` its figures, so that every answer can say what it gains.
+    would take, `default_points` its figures, so that every answer can say what it gains. `objective` is what the rows
+    were chosen for, `alternatives` has rows for others that the figures allow. `wins`: objective -> tuned n at which
+    this section's choice is the best of all process parts.
     """
 
     dtype: str
@@ -290,6 +322,9 @@ class Section(NamedTuple):
     default_points: tuple[Point, ...]
     heldout: HeldOut | None
     created: str
+    objective: str = "latency"
+    alternatives: tuple[Rows, ...] = ()
+    wins: Pairs = ()
     extra: Pairs = ()
 
 

@@ -6,7 +6,7 @@ import contextlib
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from advisor import render
@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
     from advisor.doctor import Finding
     from advisor.kernels.verify import Row
-    from advisor.records import Choice, Measurement, Section, Summary, Verdict
+    from advisor.records import Choice, Section, Verdict
+    from advisor.search.objective import Figures
     from advisor.search.request import Progress
     from advisor.tuning import TuneResult
 
@@ -102,42 +103,59 @@ def _wait_words(choice: Choice) -> str:
 
 def tuned(result: TuneResult) -> str:
     """The result of a tuning for people: a line a size, then what it cost and where it lies."""
+    from advisor.search.objective import figures_of
+    from advisor.tuning import chosen
+
     finals = [verdict for verdict in result.outcome.verdicts if verdict.purpose == "final"]
-    tools = {(verdict.winner.build.compiler, verdict.winner.build.flags) for verdict in finals}
+    picked = [(verdict, chosen(result, verdict)) for verdict in finals]
+    tools = {(choice.build.compiler, choice.build.flags) for _, choice in picked}
     table = render.table()
     for name in ("n", "time", "vs default", "shared core", "threads"):
         table.add_column(name, justify="right")
     for name in ("wait policy", "run", "next best"):
         table.add_column(name)
-    for verdict in finals:
-        table.add_row(*_tuned_row(verdict, result.outcome.stolen, len(tools) > 1))
+    for verdict, choice in picked:
+        known = {one.choice: one for one in figures_of(verdict, result.outcome.stolen, result.outcome.energy)}
+        table.add_row(*_tuned_row(verdict, choice, known, len(tools) > 1))
     same = [f"built with {compiler}, flags {flags}" for compiler, flags in tools if len(tools) == 1]
-    return "\n".join([render.rendered(table), *same, *_tuned_facts(result)])
+    return "\n".join([render.rendered(table), *_regime_words(result), *same, *_tuned_facts(result)])
 
 
-def _tuned_row(verdict: Verdict, stolen: Sequence[Measurement], with_tools: bool) -> list[str]:
-    standing = {s.choice: s for s in verdict.standings}
-    own = standing[verdict.winner].summary
-    default = standing.get(verdict.default)
-    gain = default.summary.p25_ns / own.p25_ns if own and default and default.summary else None
-    team = verdict.winner.team
+def _regime_words(result: TuneResult) -> list[str]:
+    """What the choices are best at and in which regime, where that is not the usual."""
+    regimes = {report.problem.regime for report in result.outcome.reports} - {"warm"}
+    words = [f"chosen for {result.objective}"] if result.objective != "latency" else []
+    return [", ".join([*words, *(f"{regime} cache" for regime in sorted(regimes))])] if words or regimes else []
+
+
+def _tuned_row(verdict: Verdict, choice: Choice, known: Mapping[Choice, Figures], with_tools: bool) -> list[str]:
+    own = known.get(choice)
     return [
         str(verdict.problem.n),
-        duration(own.p25_ns) if own else "-",
-        "-" if gain is None else f"{gain:.2f}x",
-        _shared_words(verdict, own, stolen),
-        str(team.threads) if team else "-",
-        _wait_words(verdict.winner),
-        choice_words(verdict.winner, with_tools),
-        _margin(verdict),
+        duration(own.quiet.p25_ns) if own and own.quiet else "-",
+        _gain_words(verdict, choice),
+        f"{own.fragility:.3g}x" if own and own.fragility is not None else "-",
+        str(choice.team.threads) if choice.team else "-",
+        _wait_words(choice),
+        choice_words(choice, with_tools),
+        _margin(verdict) if choice == verdict.winner else f"{_ratio(verdict, choice) - 1:+.1%} of the fastest",
     ]
 
 
-def _shared_words(verdict: Verdict, own: Summary | None, stolen: Sequence[Measurement]) -> str:
-    """How much longer a call takes on average beside one busy neighbour."""
-    key = (verdict.problem, verdict.winner)
-    samples = next((m.samples_ns for m in stolen if (m.problem, m.choice) == key and m.samples_ns), ())
-    return f"{sum(samples) / len(samples) / own.p25_ns:.3g}x" if samples and own else "-"
+def _gain_words(verdict: Verdict, choice: Choice) -> str:
+    """How many times faster than the DEFAULT; no number where one of the two failed or was contended."""
+    standing = {s.choice: s for s in verdict.standings}
+    pair = [standing.get(verdict.default), standing.get(choice)]
+    if any(one is not None and one.contended for one in pair):
+        return "contended"
+    times = [one.summary.p25_ns if one and one.summary and one.outcome != "failed" else None for one in pair]
+    default, own = times
+    return f"{default / own:.2f}x" if default and own else "-"
+
+
+def _ratio(verdict: Verdict, choice: Choice) -> float:
+    """Its time over the race winner's."""
+    return next((s.ratio or 1.0 for s in verdict.standings if s.choice == choice), 1.0)
 
 
 def _margin(verdict: Verdict) -> str:
@@ -178,14 +196,12 @@ def _tuned_facts(result: TuneResult) -> list[str]:
 
 def _answering(result: TuneResult) -> list[Section]:
     """The sections of what was tuned now that `recommend` answers from at some tuned n."""
-    from advisor.tuning import best_section
+    from advisor.tuning import best_section, of_shape
 
     if result.table is None:
         return []
-    problem = result.outcome.reports[0].problem
-    wanted = (problem.dtype, problem.shape, problem.regime)
-    own = [section for section in result.table.sections if (section.dtype, section.shape, section.regime) == wanted]
-    table = result.table._replace(sections=tuple(own))
+    table = of_shape(result.table, result.outcome.reports[0].problem)
+    own = table.sections
     best = [best_section(table, n) for n in sorted({n for section in own for n in section.tuned_n})]
     return [section for section in own if section in best]
 

@@ -29,13 +29,14 @@ if TYPE_CHECKING:
         hashes: dict[tuple[str, str], str | None] | None = None
         groupings: Any = None
         memory_policy: str = "default"
+        objective: str | None = None
 
 else:
     Site = namedtuple(
         "Site",
         "hardware_id limits_id array mask budget environment wait_policy spin stale part refusal isa hashes "
-        "groupings memory_policy",
-        defaults=("default", None, "default", "", "", (), None, None, "default"),
+        "groupings memory_policy objective",
+        defaults=("default", None, "default", "", "", (), None, None, "default", None),
     )
     Site.__doc__ = """Where answers are for.
 
@@ -45,6 +46,7 @@ else:
     part: "1 of 2" when only a part of the machine is ours, else empty. refusal: why nothing may be applied, or empty.
     isa: instruction sets, to name what differs from another machine; empty when not known.
     hashes: (kernel, variant) -> source hash, filled while a policy is loaded; None: nothing is remembered.
+    objective: what answers shall be best at; None: what each table was made for.
     groupings: name -> groups that placements may name, or a function that gives them; None: only the array's axes.
     """
 

@@ -155,6 +155,12 @@ def _check_section(section: Json) -> None:
     _need(bool(tuned) and all(_whole(n, 1) for n in tuned), "tuned_n", "whole numbers of at least 1", tuned)
     _need(tuned == sorted(set(tuned)), "tuned_n", "ascending", tuned)
     _check_rows(section["rows"], tuned)
+    for other in section.get("alternatives") or ():
+        _need(isinstance(other["objective"], str), "objective", "text", other["objective"])
+        if other["rows"]:
+            _check_rows(other["rows"], tuned)
+    wins = section.get("wins") or {}
+    _need(all(isinstance(found, list) for found in wins.values()), "wins", "lists of n", wins)
     _check_choice(section["default"])
     _check_points(section["default_points"])
     heldout = section.get("heldout")

@@ -5,28 +5,40 @@ Nothing is decided here: each stage is a function of what the one before it left
 
 from __future__ import annotations
 
-import contextlib
 import datetime
 import math
 import os
 import secrets
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from filelock import FileLock, Timeout
-
 from advisor import __version__, codec, paths
-from advisor.errors import BadInput, Busy
+from advisor.errors import BadInput, UnknownName
 from advisor.kernels import registry
+from advisor.kernels.memory import is_evicted
 from advisor.kernels.variant import check_expressions, for_machine, variants
 from advisor.pipeline import check_memory, check_shape, own_shape
 from advisor.probing import folder_of, remember
-from advisor.records import Machine, Measurement, Pairs, Problem, Section, Table, pairs
+from advisor.records import (
+    OBJECTIVES,
+    REGIMES,
+    Choice,
+    Machine,
+    Measurement,
+    Pairs,
+    Problem,
+    Section,
+    Table,
+    Verdict,
+    pairs,
+)
+from advisor.search import others
 from advisor.search.space import SpaceOptions, first_of_each_language, space_options
 from advisor.topology import probe as topology
+from advisor.turn import alone
 
 if TYPE_CHECKING:
     from advisor.search.known import Past
@@ -44,9 +56,6 @@ MOST_HELD_OUT = 6
 
 OUT_OF_TIME = ("the time is used", "interrupted")
 """Why a search stopped, where more time would have taken it further."""
-
-TUNER_WAIT_S = 3600.0
-"""How long a second tuner waits for the first: two that measure at once would measure each other."""
 
 
 class TuneRequest(NamedTuple):
@@ -67,6 +76,8 @@ class TuneRequest(NamedTuple):
     compilers: str = "first"
     seed: int = 0
     kernel_dirs: tuple[str, ...] = ()
+    regime: str = "warm"
+    objective: str = "latency"
 
 
 class TuneResult(NamedTuple):
@@ -83,10 +94,16 @@ class TuneResult(NamedTuple):
     missing: str
     notes: tuple[str, ...]
     failed: bool = False
+    objective: str = "latency"
 
 
-def tune(request: TuneRequest, progress: Progress) -> list[TuneResult]:
+def tune(request: TuneRequest, progress: Progress, say: Callable[[str], None] | None = None) -> list[TuneResult]:
     """Tune every kernel of a request, one after another, each with its share of the budget; Ctrl-C ends all of it.
+
+    Args:
+        request: what to tune.
+        progress: told how it goes.
+        say: told before tuning starts when others use the machine.
 
     Raises:
         BadInput: a size, shape or compiler makes no sense; no compiler; no place for the results.
@@ -101,39 +118,17 @@ def tune(request: TuneRequest, progress: Progress) -> list[TuneResult]:
     remember(machine)
     results: list[TuneResult] = []
     with alone(progress):
+        seen = others.look()
+        if say is not None and seen.reasons:
+            say(others.sentence(seen))
         for kernel in request.kernels:
-            results.append(_tune_one(request, kernel, machine, progress))
+            results.append(_tune_one(request, kernel, machine, progress, seen))
             if results[-1].outcome.interrupted:
                 break
     return results
 
 
-@contextlib.contextmanager
-def alone(progress: Progress, wait_s: float = TUNER_WAIT_S) -> Iterator[None]:
-    """Hold the machine: one tuner at a time. The lock ends with the process, however that ends.
-
-    Raises:
-        Busy: another tuner held it for all of `wait_s`.
-    """
-    folder = paths.writable(paths.state_dir())
-    lock = FileLock(os.path.join(folder, "tuner.lock"))
-    try:
-        lock.acquire(timeout=0)
-    except Timeout:
-        progress.stage("waiting: another tuner is measuring on this machine", None)
-        try:
-            lock.acquire(timeout=wait_s)
-        except Timeout:
-            raise Busy(
-                "one tuner measures at a time", got=lock.lock_file, next_step="wait for the other one, or end it"
-            ) from None
-    try:
-        yield
-    finally:
-        lock.release()
-
-
-def _tune_one(asked: TuneRequest, kernel: str, machine: Machine, progress: Progress) -> TuneResult:
+def _tune_one(asked: TuneRequest, kernel: str, machine: Machine, progress: Progress, seen: others.Others) -> TuneResult:
     from advisor.kernels.pool import WorkerPool
     from advisor.search.known import past
     from advisor.search.log import Log
@@ -142,7 +137,7 @@ def _tune_one(asked: TuneRequest, kernel: str, machine: Machine, progress: Progr
     whole_s = QUICK_BUDGET_S if asked.quick and asked.budget_s is None else asked.budget_s
     budget_s = None if whole_s is None else whole_s / len(asked.kernels)
     begun = time.monotonic()
-    request = _request(asked, kernel, machine, budget_s)
+    request = _request(asked, kernel, machine, budget_s)._replace(others=others.recorded(seen))
     folder = folder_of(machine)
     log_path, table_path = os.path.join(folder, "measurements.jsonl"), os.path.join(folder, f"{kernel}.table.json")
     before = past(log_path, request)
@@ -158,20 +153,30 @@ def _tune_one(asked: TuneRequest, kernel: str, machine: Machine, progress: Progr
             tuning = _Tuning(request, pool, log, progress, outcome, until, before)
             table, interrupted = _hold_out(tuning, table)
             outcome = outcome._replace(interrupted=interrupted)
-    notes = [*outcome.notes, *before.notes]
+    notes = [*filter(None, [others.sentence(seen), _not_cold(request)]), *outcome.notes, *before.notes]
     if table is not None:
         table, notes = _save(table_path, table, notes)
     missing, failed = _missing(outcome, request, table)
-    return TuneResult(kernel, outcome, table, table_path, log_path, missing, tuple(notes), failed)
+    return TuneResult(kernel, outcome, table, table_path, log_path, missing, tuple(notes), failed, asked.objective)
+
+
+def _not_cold(request: Request) -> str:
+    """The n at which even the cold regime does not leave the caches, in words."""
+    cold = [problem for problem in request.problems if problem.regime == "cold"]
+    sizes = [problem.n for problem in cold if not is_evicted(request.machine, request.spec, problem)]
+    return f"n = {_sizes(sizes)}: operands are so small that the last-level caches hold what rotates" if sizes else ""
 
 
 def _request(asked: TuneRequest, kernel: str, machine: Machine, budget_s: float | None) -> Request:
     from advisor.search.request import Options, Request
 
+    for value, known, what in ((asked.regime, REGIMES, "regime"), (asked.objective, OBJECTIVES, "objective")):
+        if value not in known:
+            raise UnknownName(f"no such {what}", got=value, allowed=", ".join(known))
     spec = registry.spec(kernel, asked.kernel_dirs)
     shape = own_shape(spec, dict(asked.shape))
-    problems = tuple(spec.problem(n, dtype=asked.dtype, **shape) for n in asked.sizes)
-    check_memory(spec, problems)
+    problems = tuple(spec.problem(n, asked.dtype, asked.regime, **shape) for n in asked.sizes)
+    check_memory(spec, problems, machine)
     found = for_machine(variants(kernel, asked.kernel_dirs), machine)
     for variant in found:
         check_expressions(variant, problems)
@@ -182,6 +187,7 @@ def _request(asked: TuneRequest, kernel: str, machine: Machine, budget_s: float 
         quick=asked.quick,
         seed=asked.seed,
         resume=asked.resume,
+        objective=asked.objective,
     )
     session = f"{datetime.datetime.now(datetime.UTC):%Y%m%dT%H%M%S}-{secrets.token_hex(3)}"
     return Request(machine, spec, found, problems, options, session, machine.environment)
@@ -203,7 +209,7 @@ def _space(machine: Machine, asked: TuneRequest) -> SpaceOptions:
 
 def _learn(before: Past, outcome: Outcome, request: Request, asked: TuneRequest) -> Table | None:
     """The table of an outcome and of what earlier runs found at other n; None where not one race ended."""
-    from advisor.policy.learn import Made, learn
+    from advisor.policy.learn import Beside, Made, learn
 
     if not any(verdict.purpose == "final" for verdict in outcome.verdicts):
         return None
@@ -215,11 +221,14 @@ def _learn(before: Past, outcome: Outcome, request: Request, asked: TuneRequest)
             "log": "measurements.jsonl",
             "budget_s": asked.budget_s,
             "quick": asked.quick,
+            "objective": asked.objective,
+            "regime": asked.regime,
             "seed": asked.seed,
         }
     )
     verdicts, trials = [*before.verdicts, *outcome.verdicts], [*before.trials, *outcome.trials]
-    return learn(request.machine, verdicts, trials, Made(created, provenance), [*before.stolen, *outcome.stolen])
+    beside = Beside([*before.stolen, *outcome.stolen], [*before.energy, *outcome.energy])
+    return learn(request.machine, verdicts, trials, Made(created, provenance, objective=asked.objective), beside)
 
 
 class _Tuning(NamedTuple):
@@ -282,16 +291,30 @@ def _hold_out(tuning: _Tuning, table: Table) -> tuple[Table, bool]:
     most = 2 if request.options.quick else MOST_HELD_OUT
     sizes = held_out_sizes([v.problem.n for v in tuning.outcome.verdicts if v.purpose == "final"], most)
 
+    own = of_shape(table, first)
+
     def pick(problem: Problem) -> Any:
-        return choose(best_section(table, problem.n), problem.n)
+        return choose(best_section(own, problem.n), problem.n)
 
     plan = HoldOut(pick, tuple(first._replace(n=n) for n in sizes), tuning.outcome.verdicts, tuning.until)
     held = hold_out(request, tuning.pool, tuning.log, plan, tuning.progress)
     return with_heldout(table, [*tuning.before.verdicts, *held.verdicts]), held.interrupted
 
 
+def of_shape(table: Table, problem: Problem) -> Table:
+    """The table with the sections of a problem's dtype, shape and regime alone."""
+    wanted = (problem.dtype, problem.shape, problem.regime)
+    return table._replace(sections=tuple(s for s in table.sections if (s.dtype, s.shape, s.regime) == wanted))
+
+
 def best_section(table: Table, n: int) -> Section:
-    """The section (process part) whose choice is expected to be fastest near n; the first among equals."""
+    """The section (process part) whose choice is best at the tuned n, as `Policy.best` says it; elsewhere the one that
+    is expected to be fastest near n, the first among equals; for other objectives the best at the nearest tuned n.
+    """
+    for section in table.sections:
+        near = min(section.tuned_n, key=lambda other: abs(math.log(other / n)))
+        if near in dict(section.wins).get(section.objective, ()) and (near == n or section.objective != "latency"):
+            return section
 
     def expected(section: Section) -> float:
         row = next((row for row in section.rows if row.low <= n <= row.high), None)
@@ -338,24 +361,41 @@ def _failure(trials: Sequence[Measurement], n: int) -> str:
     return f"{count} of {len(tried)} {status}: {' '.join(reason.split())[-300:]}"
 
 
+def _best_json(result: TuneResult, verdict: Verdict) -> dict[str, Any]:
+    """The choice at one n, with its figures on a quiet machine and beside a busy neighbour."""
+    from advisor.search.objective import Figures, figures_of
+
+    choice = chosen(result, verdict)
+    known = {one.choice: one for one in figures_of(verdict, result.outcome.stolen, result.outcome.energy)}
+    own = known.get(choice) or Figures(choice)
+    standing = next((s for s in verdict.standings if s.choice == choice), None)
+    return {
+        "n": verdict.problem.n,
+        "choice": codec.to_json(choice),
+        "p25_ns": own.quiet.p25_ns if own.quiet else None,
+        "ci95_ns": list(own.quiet.ci95_ns) if own.quiet else None,
+        "stolen_mean_ns": own.stolen.mean_ns if own.stolen else None,
+        "stolen_p99_ns": own.stolen.p99_ns if own.stolen else None,
+        "fragility": own.fragility,
+        "joules": own.joules,
+        "contended": bool(standing and standing.contended),
+    }
+
+
+def chosen(result: TuneResult, verdict: Verdict) -> Choice:
+    """What the table says where a race was run, of whatever process part: what `advisor recommend` says there too."""
+    from advisor.search.objective import picked
+
+    return picked(verdict, result.objective, result.outcome.stolen, result.outcome.energy)
+
+
 def result_json(result: TuneResult) -> dict[str, Any]:
     """The document of `advisor tune --json`."""
     outcome = result.outcome
-    finals = [verdict for verdict in outcome.verdicts if verdict.purpose == "final"]
-    best = []
-    for verdict in finals:
-        standing = next(s for s in verdict.standings if s.choice == verdict.winner)
-        figures = standing.summary
-        best.append(
-            {
-                "n": verdict.problem.n,
-                "choice": codec.to_json(verdict.winner),
-                "p25_ns": figures.p25_ns if figures else None,
-                "ci95_ns": list(figures.ci95_ns) if figures else None,
-            }
-        )
+    best = [_best_json(result, verdict) for verdict in outcome.verdicts if verdict.purpose == "final"]
     document = {
         "kernel": result.kernel,
+        "objective": result.objective,
         "problems": [codec.to_json(report.problem) for report in outcome.reports],
         "space_size": outcome.space_size,
         "trials": dict(outcome.counts),

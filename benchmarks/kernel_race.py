@@ -16,11 +16,10 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
-from advisor.kernels.executor import Ask
 from advisor.kernels.pool import WorkerPool
 from advisor.records import Choice, Problem
+from advisor.search.protocol import RACE_SAMPLE_S, single
 
-SAMPLE_S = 0.002
 LIMITS_S = (30.0, 600.0)
 """Least and most that one answer may take, whatever is left of the budget: it may hold a compilation and a check."""
 
@@ -70,14 +69,13 @@ class Deadline:
 
 
 def sampler(pool: WorkerPool, problem: Problem, choice: Choice, deadline: Deadline) -> Sampler:
-    """One sample of a choice a call, in ns: after a warm-up, many calls that fill SAMPLE_S, or one that is longer.
+    """One sample of a choice a call, in ns: after a warm-up, many calls that fill RACE_SAMPLE_S, or one that is longer.
 
     It raises Refused when the choice has no time.
     """
 
     def sample() -> float:
-        # give_up_ns: a single call that fills a sample is not repeated: two calls, not three, where calls are long
-        found = pool.measure(problem, choice, Ask(1, deadline.limit_s(), SAMPLE_S, give_up_ns=1.0))
+        found = pool.measure(problem, choice, single(deadline.limit_s(), long_calls=True))
         if found.status != "ok":
             raise Refused(f"{choice.build.variant}: {found.status}: {found.reason}")
         return found.samples_ns[0]
@@ -163,7 +161,7 @@ class TorchPeer:
 
     def sample(self, problem: Problem, form: str, threads: int) -> float:
         """Mean ns of one call. Raises Refused."""
-        return float(self._ask(problem, ask="sample", form=form, threads=threads, seconds=SAMPLE_S)["ns"])
+        return float(self._ask(problem, ask="sample", form=form, threads=threads, seconds=RACE_SAMPLE_S)["ns"])
 
     def samplers(self, problem: Problem, counts: Iterable[int]) -> tuple[dict[str, Sampler], dict[str, str]]:
         """Every form with each thread count, and why forms are left out. Raises Refused."""

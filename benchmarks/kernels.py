@@ -52,6 +52,7 @@ from advisor.kernels.pool import WorkerPool
 from advisor.kernels.registry import spec
 from advisor.kernels.variant import Variant, for_machine, variants
 from advisor.records import DTYPES, Choice, Machine, Pairs, Problem, pairs
+from advisor.search.race import LEAST_ROUNDS
 from advisor.search.space import cpu_budget
 from advisor.topology.placement import evaluate
 from advisor.topology.probe import probe
@@ -74,8 +75,6 @@ SIZES = {
 
 QUIET_PERCENT = 10.0
 """Busy share of all CPUs, over a second in which nothing of ours runs, from which on the machine is not quiet."""
-
-LEAST_ROUNDS = 9
 
 PILOT_FLOPS = 5e9
 PILOT_N = 512

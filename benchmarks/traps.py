@@ -20,9 +20,10 @@ from advisor.kernels.executor import Ask
 from advisor.kernels.pool import WorkerPool
 from advisor.kernels.variant import Variant, variants
 from advisor.records import Choice, Machine, Problem, Process, Team
+from advisor.search.protocol import window
 from advisor.search.samples import summary
 from advisor.search.space import cpu_budget, default_choice, space_options
-from advisor.search.stolen import neighbour_cpu, window
+from advisor.search.stolen import neighbour_cpu
 from advisor.topology.placement import UNPINNED
 from advisor.topology.probe import probe
 

@@ -29,8 +29,9 @@ class Ask(NamedTuple):
 class Executor(Protocol):
     """Runs choices. Failures are Measurements with a status, never exceptions; the caller owns the executor.
 
-    Two further methods are used where an executor has them: `prepare(problem, choices)` compiles many choices at once,
-    and `disturbed(cpu)` is a context manager that keeps one CPU busy, for the stolen-core regime.
+    Three further methods are used where an executor has them: `prepare(problem, choices)` compiles many choices at
+    once; `disturbed(cpu)` is a context manager that keeps one CPU busy, for the stolen-core regime; `joules(choice)`
+    gives what the hardware that a choice runs on has used so far, None where no counter can be read.
     """
 
     def measure(self, problem: Problem, choice: Choice, ask: Ask) -> Measurement:

@@ -11,11 +11,20 @@ import os
 from collections.abc import Callable
 
 from advisor.kernels.spec import KernelSpec
-from advisor.records import Problem
+from advisor.records import Machine, Problem
 
 ITEM_BYTES = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}
 USABLE = 0.9
 """Share of the room that a trial may take: the rest is for the interpreter, the page tables, everybody else."""
+
+COLD_FACTOR = 2
+"""Cold operands rotate through this many times the last-level caches, so that each is evicted before its next turn."""
+
+ASSUMED_CACHE_BYTES = 64 << 20
+"""Last-level cache where its size is unknown: more than most have, so that cold stays cold."""
+
+MOST_SETS = 1024
+"""Sets of cold operands at most: each has mappings of its own, and a process may have some 65000."""
 
 _V1_UNLIMITED = 1 << 60
 """Version 1 writes a number near 2**63 where there is no limit."""
@@ -41,6 +50,24 @@ def need_bytes(spec: KernelSpec, problem: Problem, copies: int = 1) -> int:
     """
     elements = sum(math.prod(shape) for shape in spec.shapes(problem).values())
     return operand_bytes(spec, problem) * (1 + copies) + elements * ITEM_BYTES["float64"]
+
+
+def cache_bytes(machine: Machine) -> int:
+    """Bytes of all last-level caches together."""
+    return (machine.caches.l3 or 0) * max(1, len(machine.l3_groups)) or ASSUMED_CACHE_BYTES
+
+
+def operand_sets(machine: Machine, spec: KernelSpec, problem: Problem) -> int:
+    """Sets of operands that calls rotate through: one when warm, else enough to evict each before its next turn."""
+    if problem.regime != "cold":
+        return 1
+    one = max(1, operand_bytes(spec, problem))
+    return min(MOST_SETS, max(2, -(-COLD_FACTOR * cache_bytes(machine) // one) + 1))
+
+
+def is_evicted(machine: Machine, spec: KernelSpec, problem: Problem) -> bool:
+    """Whether the sets hold more than the last-level caches; with the most sets, small operands may not."""
+    return operand_sets(machine, spec, problem) * operand_bytes(spec, problem) > cache_bytes(machine)
 
 
 def room_bytes(root: str = "/", pid: str = "self") -> int | None:

@@ -23,10 +23,11 @@ from advisor.kernels.edges import edges
 from advisor.kernels.executor import Ask
 from advisor.kernels.libraries import LANGUAGE as PYTHON
 from advisor.kernels.libraries import find_tool
-from advisor.kernels.memory import USABLE, need_bytes, operand_bytes, room_bytes
+from advisor.kernels.memory import USABLE, need_bytes, operand_sets, room_bytes
 from advisor.kernels.messages import Binary, Edge, Hello, Trial
 from advisor.kernels.neighbour import neighbour
 from advisor.kernels.numa import where
+from advisor.kernels.power import Packages
 from advisor.kernels.process import LAUNCH_MASK, openmp_environment
 from advisor.kernels.registry import origin
 from advisor.kernels.spec import KernelSpec
@@ -36,16 +37,6 @@ from advisor.topology import limits
 from advisor.topology.candidates import groupings
 from advisor.topology.files import span
 from advisor.topology.placement import evaluate
-
-COLD_FACTOR = 2
-"""Cold operands rotate through this many times the last-level caches, so that each is evicted before its next turn."""
-
-ASSUMED_CACHE_BYTES = 64 << 20
-"""Last-level cache where its size is unknown: more than most have, so that cold stays cold."""
-
-MOST_SETS = 256
-"""Sets of cold operands at most; the conditions say how many there were."""
-
 
 HANGS = 2
 """A variant that has not come back so often, and never once did, is not run again: each time costs the whole limit."""
@@ -97,6 +88,7 @@ class WorkerPool:
         self._fatal: dict[tuple[Problem, Build, int], Measurement] = {}
         self._hangs: dict[tuple[str, str], int] = {}
         self._returned: set[tuple[str, str]] = set()
+        self._packages = Packages()
 
     def __enter__(self) -> WorkerPool:
         return self
@@ -149,6 +141,10 @@ class WorkerPool:
         self.crew.settle()
         broken = sum(isinstance(one, str) for one in built)
         return Prepared(len(built) - broken, failed + broken, time.monotonic() - start)
+
+    def joules(self, choice: Choice) -> float | None:
+        """What the processor packages used since this pool was made; None where that cannot be read, and on a GPU."""
+        return None if choice.team is None else self._packages.read()
 
     def disturbed(self, cpu: int) -> AbstractContextManager[None]:
         """While it is entered, one busy process keeps `cpu` busy."""
@@ -290,7 +286,7 @@ class WorkerPool:
             sample_s=ask.sample_s,
             give_up_ns=ask.give_up_ns,
             quiet=ask.quiet,
-            sets=self._sets(problem),
+            sets=operand_sets(self.machine, self.spec, problem),
             own_pages=self._own_pages(),
             scratch_bytes=None,
         )
@@ -305,13 +301,6 @@ class WorkerPool:
         """Several nodes with CPUs: where pages lie matters, so each team touches its own first."""
         return sum(bool(node.cpus) for node in self.machine.numa_nodes) > 1
 
-    def _sets(self, problem: Problem) -> int:
-        if problem.regime != "cold":
-            return 1
-        caches = (self.machine.caches.l3 or 0) * max(1, len(self.machine.l3_groups)) or ASSUMED_CACHE_BYTES
-        one = operand_bytes(self.spec, problem)
-        return min(MOST_SETS, max(2, -(-COLD_FACTOR * caches // max(one, 1)) + 1))
-
     def _room(self, problem: Problem, lane: Lane) -> _Room:
         """What the workspace may take once the operands are there; parked workers are let go where it is tight.
 
@@ -320,7 +309,7 @@ class WorkerPool:
         resident = self.crew.resident(lane, problem)
         if resident is not None:
             return _Room(resident.scratch_bytes, "")
-        need = need_bytes(self.spec, problem, self._sets(problem) + self._own_pages())
+        need = need_bytes(self.spec, problem, operand_sets(self.machine, self.spec, problem) + self._own_pages())
         room = room_bytes()
         if room is None:
             return _Room(None, "")

@@ -27,7 +27,8 @@ memory policies (numactl then does not even pin): OMP_PLACES pins the threads ei
 JSON_KEYS = (
     *("kernel", "shape", "dtype", "regime", "variant", "source_hash", "knobs", "compiler", "flags", "threads", "cpus"),
     *("placement", "wait_policy", "spin", "memory_policy", "basis", "expected_ns", "ci95_ns", "spread", "gain"),
-    *("regret_bound", "in_tuned_region", "fragility", "table_id", "hardware_id", "why", "warnings"),
+    *("regret_bound", "in_tuned_region", "fragility", "objective", "stolen_mean_ns", "stolen_p99_ns", "joules"),
+    *("contended", "table_id", "hardware_id", "why", "warnings"),
 )
 
 
@@ -170,7 +171,8 @@ def text(answer: Answer, n: int) -> str:
     shape = " ".join(f"{name}={value}" for name, value in answer.shape_pairs)
     head = " ".join(filter(None, [answer.kernel, f"n={n}", answer.dtype, shape, answer.regime]))
     rows = [("run", _build_words(answer)), ("threads", _team_words(answer)), ("process", _process_words(answer))]
-    rows += [("time", _time_words(answer, n)), *_fragile(answer), ("sure", _sure_words(answer)), ("why", answer.why)]
+    rows += [("time", _time_words(answer, n)), *_fragile(answer), *_energy(answer)]
+    rows += [("sure", _sure_words(answer)), ("why", answer.why)]
     rows += [("warning", warning) for warning in answer.warnings]
     return "\n".join([head, *(f"  {name:<9}{words}" for name, words in rows)])
 
@@ -216,8 +218,17 @@ def _fragile(answer: Answer) -> list[tuple[str, str]]:
     if answer.fragility is None or answer.expected_ns is None:
         return []
     mean = duration(answer.fragility * answer.expected_ns)
+    p99 = "" if answer.stolen_p99_ns is None else f", 99th percentile {duration(answer.stolen_p99_ns)}"
     warning = "FRAGILE: " if answer.fragility >= FRAGILE else ""
-    return [("shared", f"{warning}beside one busy core a call takes {mean} on average ({answer.fragility:.3g}x)")]
+    return [("shared", f"{warning}beside one busy core a call takes {mean} on average ({answer.fragility:.3g}x){p99}")]
+
+
+def _energy(answer: Answer) -> list[tuple[str, str]]:
+    """A line on energy, where a counter was there to read."""
+    if answer.joules is None:
+        return []
+    value, unit = (answer.joules, "J") if answer.joules >= 1 else (answer.joules * 1e3, "mJ")
+    return [("energy", f"{value:.3g} {unit} a call, all that the packages used meanwhile")]
 
 
 def _sure_words(answer: Answer) -> str:

@@ -15,6 +15,7 @@ from advisor import codec
 from advisor.errors import BadInput
 from advisor.policy.store import with_id
 from advisor.records import (
+    OBJECTIVES,
     Choice,
     HeldOut,
     Machine,
@@ -24,6 +25,7 @@ from advisor.records import (
     Problem,
     Process,
     Row,
+    Rows,
     Section,
     Standing,
     Summary,
@@ -31,8 +33,11 @@ from advisor.records import (
     Verdict,
     pairs,
 )
+from advisor.search.objective import Figures, best, joules_of, of_race
+from advisor.search.protocol import is_contended, noisy_samples
 from advisor.search.race import LEAST_ROUNDS
-from advisor.search.samples import p25, summary
+from advisor.search.run import value_of
+from advisor.search.samples import summary
 
 DEPENDS = ("source_hash", "compiler", "openmp", "kernel")
 """What makes a row stale when it changes. Source: design.md, "Identity"."""
@@ -44,24 +49,36 @@ Group = tuple[str, Pairs, str]
 
 
 class Made(NamedTuple):
-    """How a table came about: ISO time, provenance (sessions, budget, versions), fields that every row depends on."""
+    """How a table came about: ISO time, provenance (sessions, budget, versions), fields that every row depends on, and
+    what its rows are best at.
+    """
 
     created: str
     provenance: Pairs
     depends: tuple[str, ...] = DEPENDS
+    objective: str = "latency"
+
+
+class Beside(NamedTuple):
+    """Measurements in other regimes: beside one busy neighbour, and with a counter of energy around them."""
+
+    stolen: Sequence[Measurement] = ()
+    energy: Sequence[Measurement] = ()
 
 
 class Evidence(NamedTuple):
     """All that is known of one dtype, shape and regime.
 
     finals: n -> the last final race there; races: every race whose n may be learned from, latest last; looks: n ->
-    choice -> the latest ok first look; stolen: n -> choice -> figures beside one busy neighbour.
+    choice -> the latest ok first look; stolen: n -> choice -> figures beside one busy neighbour; joules: the same, of
+    one call.
     """
 
     finals: dict[int, Verdict]
     races: tuple[Verdict, ...]
     looks: dict[int, dict[Choice, Measurement]]
     stolen: dict[int, dict[Choice, Summary]]
+    joules: dict[int, dict[Choice, float]]
 
 
 def learn(
@@ -69,7 +86,7 @@ def learn(
     verdicts: Sequence[Verdict],
     trials: Sequence[Measurement],
     made: Made,
-    stolen: Sequence[Measurement] = (),
+    beside: Beside | None = None,
 ) -> Table:
     """A table of one kernel on one machine.
 
@@ -78,7 +95,7 @@ def learn(
         verdicts: races, in the order they ended; those with purpose heldout are not learned from.
         trials: first looks, in the order they were taken; failed ones are passed over.
         made: when and how.
-        stolen: measurements beside one busy neighbour.
+        beside: measurements in other regimes.
 
     Returns:
         The table, with a section for every shape that has at least one final race and every process part seen there,
@@ -96,25 +113,30 @@ def learn(
         )
     sections: list[Section] = []
     for group in sorted({_group(v.problem) for v in verdicts if v.purpose == "final"}):
-        evidence = _evidence(group, verdicts, trials, stolen)
+        evidence = _evidence(group, verdicts, trials, beside or Beside())
         found = [_section(group, process, evidence, made) for process in _processes(evidence)]
-        sections += [section for section in found if section.rows]
+        sections += [_with_wins(section, evidence) for section in found if section.rows]
     ids = machine.hardware_id, machine.limits_id
     return with_id(Table(kernels[0], *ids, machine.environment, tuple(sections), made.provenance))
 
 
-def choose(section: Section, n: int) -> Choice:
-    """What the table says at n: the row's choice inside the tuned region, the default outside."""
-    return next((row.choice for row in section.rows if row.low <= n <= row.high), section.default)
+def choose(section: Section, n: int, objective: str | None = None) -> Choice:
+    """What the table says at n: the row's choice inside the tuned region, the default outside.
+
+    Args:
+        section: the rows of one process part.
+        n: the swept size.
+        objective: one of OBJECTIVES; None, or one that it has no rows for: the section's own.
+    """
+    others = next((one.rows for one in section.alternatives if one.objective == objective), ())
+    return next((row.choice for row in others or section.rows if row.low <= n <= row.high), section.default)
 
 
 def _group(problem: Problem) -> Group:
     return problem.dtype, problem.shape, problem.regime
 
 
-def _evidence(
-    group: Group, verdicts: Sequence[Verdict], trials: Sequence[Measurement], stolen: Sequence[Measurement]
-) -> Evidence:
+def _evidence(group: Group, verdicts: Sequence[Verdict], trials: Sequence[Measurement], others: Beside) -> Evidence:
     own = [v for v in verdicts if _group(v.problem) == group]
     finals = {v.problem.n: v for v in own if v.purpose == "final"}
     hidden = {v.problem.n for v in own if v.purpose == "heldout"} - set(finals)
@@ -126,10 +148,15 @@ def _evidence(
         if _group(trial.problem) == group and trial.status == "ok" and trial.samples_ns and n not in unraced:
             looks.setdefault(n, {})[trial.choice] = trial
     beside: dict[int, dict[Choice, Summary]] = {}
-    for trial in stolen:
+    for trial in others.stolen:
         if _group(trial.problem) == group and trial.status == "ok" and trial.samples_ns:
             beside.setdefault(trial.problem.n, {})[trial.choice] = summary(trial.samples_ns, SEED)
-    return Evidence(finals, races, looks, beside)
+    joules: dict[int, dict[Choice, float]] = {}
+    for trial in others.energy:
+        used = joules_of(trial)
+        if _group(trial.problem) == group and used is not None:
+            joules.setdefault(trial.problem.n, {})[trial.choice] = used
+    return Evidence(finals, races, looks, beside, joules)
 
 
 def _processes(evidence: Evidence) -> list[Process]:
@@ -168,14 +195,53 @@ def _memory(choice: Choice) -> str:
 
 def _section(group: Group, process: Process, evidence: Evidence, made: Made) -> Section:
     points = _points(process, evidence)
-    best = {n: best_at(process, n, evidence) for n in sorted({*evidence.finals, *evidence.looks})}
-    picks = [(n, choice) for n, choice in best.items() if choice is not None]
-    rows = _rows(picks, points, process, evidence, made.depends)
+    fastest = {n: best_at(process, n, evidence) for n in sorted({*evidence.finals, *evidence.looks})}
+    picks = [(n, choice) for n, choice in fastest.items() if choice is not None]
+    of = {}
+    for objective in OBJECTIVES:
+        if objective in ("latency", made.objective) or _has_figures(objective, process, evidence):
+            chosen = [(n, _best_for(objective, process, n, evidence, choice)) for n, choice in picks]
+            of[objective] = _rows(chosen, points, _Races(process, evidence, objective), made.depends)
+    own = of.pop(made.objective)
     default = evidence.finals[max(evidence.finals)].default
-    dtype, shape, regime = group
     tuned = tuple(n for n, _ in picks)
     known = _default_points(default, evidence)
-    return Section(dtype, shape, regime, process, tuned, rows, default, known, None, made.created)
+    section = Section(*group, process, tuned, own, default, known, None, made.created, made.objective)
+    return section._replace(alternatives=tuple(Rows(name, () if rows == own else rows) for name, rows in of.items()))
+
+
+def _has_figures(objective: str, process: Process, evidence: Evidence) -> bool:
+    """Whether anything of a process part was measured that tells this objective from latency."""
+    if objective == "efficiency":  # core-seconds follow from the race
+        return any(_own_figures(race, process, evidence) for race in evidence.finals.values())
+    return any(one.stolen for race in evidence.finals.values() for one in _own_figures(race, process, evidence))
+
+
+def _own_figures(race: Verdict, process: Process, evidence: Evidence) -> list[Figures]:
+    n = race.problem.n
+    found = of_race(race.standings, evidence.stolen.get(n, {}), evidence.joules.get(n, {}))
+    return [one for one in found if counts_for(one.choice, process)]
+
+
+def _best_for(objective: str, process: Process, n: int, evidence: Evidence, fastest: Choice) -> Choice:
+    """The best of a process part at n for an objective; the fastest where no figures say otherwise."""
+    race = evidence.finals.get(n)
+    if race is None:
+        return fastest
+    return _under(best(_own_figures(race, process, evidence), objective, fastest), process)
+
+
+def _with_wins(section: Section, evidence: Evidence) -> Section:
+    """The section, with the n at which its choice is the best of all process parts, for each objective it has."""
+    wins: dict[str, list[int]] = {}
+    for n, race in sorted(evidence.finals.items()):
+        known = of_race(race.standings, evidence.stolen.get(n, {}), evidence.joules.get(n, {}))
+        for objective in (section.objective, *(one.objective for one in section.alternatives)):
+            first = best(known, objective, race.winner)
+            own = counts_for(first, section.process) and _under(first, section.process) == choose(section, n, objective)
+            if own and n in section.tuned_n:
+                wins.setdefault(objective, []).append(n)
+    return section._replace(wins=pairs({objective: tuple(found) for objective, found in wins.items()}))
 
 
 def best_at(process: Process, n: int, evidence: Evidence) -> Choice | None:
@@ -191,7 +257,7 @@ def best_at(process: Process, n: int, evidence: Evidence) -> Choice | None:
     times = {choice: time for choice, time in times.items() if counts_for(choice, process)}
     if not any(choice.process == process for choice in times):
         looks = evidence.looks.get(n, {})
-        own = {c: p25(t.samples_ns) for c, t in looks.items() if counts_for(c, process)}
+        own = {c: value for c, t in looks.items() if counts_for(c, process) and (value := value_of(t))}
         times = {**own, **times}
     if not any(choice.process == process for choice in times):
         return None  # one-thread choices alone say nothing about this process part
@@ -210,9 +276,23 @@ def _points(process: Process, evidence: Evidence) -> dict[Choice, dict[int, Poin
             if standing.summary and counts_for(standing.choice, process):
                 n = race.problem.n
                 settled = standing.summary.samples >= LEAST_ROUNDS
-                point = Point(n, standing.summary, settled, evidence.stolen.get(n, {}).get(standing.choice))
+                point = _point(n, (standing.summary, settled), standing.choice, standing.contended, evidence)
                 found.setdefault(_under(standing.choice, process), {})[n] = point
     return found
+
+
+def _point(
+    n: int, quiet: tuple[Summary, bool], choice: Choice, contended: bool, evidence: Evidence | None = None
+) -> Point:
+    """A point with all that is known of a choice at n; `quiet` are its figures and whether a race gave them."""
+    stolen = evidence.stolen.get(n, {}).get(choice) if evidence else None
+    joules = evidence.joules.get(n, {}).get(choice) if evidence else None
+    extra = {
+        "contended": contended or None,
+        "fragility": round(stolen.mean_ns / quiet[0].p25_ns, 4) if stolen else None,
+        "joules": joules,
+    }
+    return Point(n, *quiet, stolen, pairs({name: value for name, value in extra.items() if value is not None}))
 
 
 def _with_looks(choice: Choice, points: dict[int, Point], evidence: Evidence) -> dict[int, Point]:
@@ -221,7 +301,8 @@ def _with_looks(choice: Choice, points: dict[int, Point], evidence: Evidence) ->
     for n, looks in evidence.looks.items():
         trial = next((t for c, t in looks.items() if c == choice or _same_alone(c, choice)), None)
         if n not in found and trial is not None:
-            found[n] = Point(n, summary(trial.samples_ns, SEED), False)
+            noisy = is_contended(noisy_samples(trial), len(trial.samples_ns))
+            found[n] = _point(n, (summary(trial.samples_ns, SEED), False), trial.choice, noisy)
     return found
 
 
@@ -239,19 +320,18 @@ def _default_points(default: Choice, evidence: Evidence) -> tuple[Point, ...]:
 def _rows(
     picks: list[tuple[int, Choice]],
     points: dict[Choice, dict[int, Point]],
-    process: Process,
-    evidence: Evidence,
+    races: _Races,
     depends: tuple[str, ...],
 ) -> tuple[Row, ...]:
     """Neighbours with the same choice made one row, borders between rows."""
-    known = {choice: _with_looks(choice, points.get(choice, {}), evidence) for _, choice in picks}
+    known = {choice: _with_looks(choice, points.get(choice, {}), races.evidence) for _, choice in picks}
     rows: list[Row] = []
     low = picks[0][0] if picks else 0
     for i, (n, choice) in enumerate(picks):
         if i + 1 < len(picks) and picks[i + 1][1] == choice:
             continue
         after = picks[i + 1] if i + 1 < len(picks) else None
-        border = n + 1 if after is None else _border((n, choice), after, known, _Races(process, evidence.races))
+        border = n + 1 if after is None else _border((n, choice), after, known, races)
         rows.append(Row(low, border - 1, choice, _kept(known[choice], low, border - 1), depends))
         low = border
     return tuple(rows)
@@ -268,8 +348,11 @@ def _kept(points: dict[int, Point], low: int, high: int) -> tuple[Point, ...]:
 
 
 class _Races(NamedTuple):
+    """What borders are placed by: the races, and what the rows are for."""
+
     process: Process
-    races: tuple[Verdict, ...]
+    evidence: Evidence
+    objective: str
 
 
 def _border(
@@ -304,14 +387,21 @@ def crossing(a: int, b: int, at_a: float | None, at_b: float | None) -> int:
 def _log_ratio(
     n: int, ours: Choice, theirs: Choice, known: dict[Choice, dict[int, Point]], races: _Races
 ) -> float | None:
-    """Log of the ratio of two choices' times at n: from the latest race both ran in, else from their points."""
-    for race in reversed(races.races):
+    """Log of the ratio of two choices' figures at n: of times from the latest race both ran in, else from their points.
+
+    Of efficiency no ratio is known: it is decided by what is near the best, and that changes between the two.
+    """
+    if races.objective != "latency":
+        beside = [known[choice][n].stolen if n in known[choice] else None for choice in (ours, theirs)]
+        one, other = (figures.mean_ns if figures else None for figures in beside)
+        return math.log(one / other) if races.objective == "robust" and one and other else None
+    for race in reversed(races.evidence.races):
         if race.problem.n == n:
             times = {_under(s.choice, races.process): s.summary.p25_ns for s in race.standings if s.summary}
             if ours in times and theirs in times:
                 return math.log(times[ours] / times[theirs])
-    one, other = known[ours].get(n), known[theirs].get(n)
-    return math.log(one.summary.p25_ns / other.summary.p25_ns) if one and other else None
+    left, right = known[ours].get(n), known[theirs].get(n)
+    return math.log(left.summary.p25_ns / right.summary.p25_ns) if left and right else None
 
 
 # --- held out ---

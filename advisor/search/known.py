@@ -9,15 +9,19 @@ from typing import Any, NamedTuple
 from advisor.codec import from_json, to_json
 from advisor.errors import AdvisorError
 from advisor.records import Choice, Measurement, Problem, Standing, Verdict
+from advisor.search import protocol
 from advisor.search.log import of_sessions, read
-from advisor.search.request import PROTOCOL, Request, space_hash
+from advisor.search.request import Request, space_hash
 
 VerdictKey = tuple[str, Problem, frozenset[Choice]]
 """Purpose, problem, who raced: the same heat need not be run again."""
 
-REST, STOLEN, AGAIN = "rest", "stolen", "again"
+REST, STOLEN, AGAIN, DRIFT, ENERGY = "rest", "stolen", "again", "drift", "energy"
 """Phases of trials that are no first looks of a search: of the exhaustive pass, which a search must not have known;
-beside a busy neighbour, which are another regime; of a winner in a fresh process, which have no time."""
+beside a busy neighbour, which are another regime; of a winner in a fresh process, which have no time; of the reference
+that shows drift; of a finalist with a counter of energy around it."""
+
+PHASES = (REST, STOLEN, AGAIN, DRIFT, ENERGY)
 
 FAILED = ("wrong", "crashed", "timeout")
 """How a winner's check in a fresh process ends that speaks against it. Skipped says that there was no room just now."""
@@ -32,11 +36,12 @@ class Known(NamedTuple):
     trials: dict[Problem, tuple[Measurement, ...]]
     rest: dict[Problem, tuple[Measurement, ...]]
     stolen: dict[Problem, tuple[Measurement, ...]]
+    energy: dict[Problem, tuple[Measurement, ...]]
     verdicts: dict[VerdictKey, Verdict]
     notes: tuple[str, ...] = ()
 
 
-NOTHING = Known({}, {}, {}, {})
+NOTHING = Known({}, {}, {}, {}, {})
 
 
 def verdict_key(verdict: Verdict) -> VerdictKey:
@@ -60,7 +65,7 @@ def _conditions(request: Request) -> dict[str, Any]:
         "hardware_id": request.machine.hardware_id,
         "limits_id": request.machine.limits_id,
         "environment": to_json(dict(request.environment)),
-        "protocol": PROTOCOL,
+        "protocol": protocol.VERSION,
     }
 
 
@@ -75,18 +80,19 @@ def known(path: str, request: Request) -> Known:
     found = read(path)
     sessions = [r.get("session") for r in found.records if r["kind"] == "session" and same_run(r, request)]
     mine = of_sessions(found.records, [session for session in sessions if isinstance(session, str)])
-    looks, rest, stolen, _ = _phases(mine)
+    of = _phases(mine)
+    looks, rest, stolen, energy = (_by_problem(of[phase]) for phase in ("", REST, STOLEN, ENERGY))
     verdicts = {verdict_key(v): v for v in _parsed(mine, "verdict", Verdict)}
-    return Known(_by_problem(looks), _by_problem(rest), _by_problem(stolen), verdicts, found.notes)
+    return Known(looks, rest, stolen, energy, verdicts, found.notes)
 
 
-def _phases(records: Iterable[dict[str, Any]]) -> tuple[list[dict[str, Any]], ...]:
-    """The records of searches, of exhaustive passes, beside a neighbour, and of winners in a fresh process."""
-    sorted_out: dict[str, list[dict[str, Any]]] = {"": [], REST: [], STOLEN: [], AGAIN: []}
+def _phases(records: Iterable[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
+    """The records by phase; those of searches under the empty text."""
+    sorted_out: dict[str, list[dict[str, Any]]] = {phase: [] for phase in ("", *PHASES)}
     for record in records:
         phase = record.get("phase")
-        sorted_out[phase if phase in (REST, STOLEN, AGAIN) else ""].append(record)
-    return tuple(sorted_out.values())
+        sorted_out[phase if phase in PHASES else ""].append(record)
+    return sorted_out
 
 
 def same_program(choice: Choice) -> Choice:
@@ -135,12 +141,15 @@ def _beside(standing: Standing, best: Choice, times: dict[Choice, float]) -> Sta
 
 
 class Past(NamedTuple):
-    """Races, first looks, and measurements beside a neighbour of earlier sessions, in order; notes on the log."""
+    """Races, first looks, measurements beside a neighbour and with a counter of energy of earlier sessions, in order;
+    notes on the log.
+    """
 
     verdicts: tuple[Verdict, ...] = ()
     trials: tuple[Measurement, ...] = ()
     notes: tuple[str, ...] = ()
     stolen: tuple[Measurement, ...] = ()
+    energy: tuple[Measurement, ...] = ()
 
 
 def past(path: str, request: Request) -> Past:
@@ -165,8 +174,8 @@ def past(path: str, request: Request) -> Past:
         return problem._replace(n=0) == shape and builds <= at_hand
 
     verdicts = [v for v in _parsed(mine, "verdict", Verdict) if counts(v.problem, *(s.choice for s in v.standings))]
-    looks, rest, beside, again = _phases(mine)
-    checks = {_key(m): m.status for m in _parsed(again, "trial", Measurement)}
+    of = _phases(mine)
+    checks = {_key(m): m.status for m in _parsed(of[AGAIN], "trial", Measurement)}
     failed = {key for key, status in checks.items() if status in FAILED}
     verdicts = list(without(verdicts, failed))
     raced = {verdict.problem for verdict in verdicts}
@@ -175,7 +184,8 @@ def past(path: str, request: Request) -> Past:
         found = _parsed(records, "trial", Measurement)
         return tuple(t for t in found if t.problem in raced and counts(t.problem, t.choice) and _key(t) not in failed)
 
-    return Past(tuple(verdicts), trials([*looks, *rest]), found.notes, trials(beside))
+    looks = [*of[""], *of[REST]]
+    return Past(tuple(verdicts), trials(looks), found.notes, trials(of[STOLEN]), trials(of[ENERGY]))
 
 
 def _parsed(records: Iterable[dict[str, Any]], kind: str, cls: Any) -> list[Any]:

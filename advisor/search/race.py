@@ -17,8 +17,9 @@ from typing import NamedTuple
 import numpy as np
 
 from advisor.codec import digest
-from advisor.kernels.executor import Ask, Executor
+from advisor.kernels.executor import Executor
 from advisor.records import Choice, Measurement, Problem, Standing, Verdict
+from advisor.search.protocol import RACE_SAMPLE_S, is_contended, noisy_samples, shuffled, single
 from advisor.search.samples import Interval, log_quantiles, log_ratio, point_excess, resample, smooth_p25, summary
 
 LOOKS = ((9, 0.005), (14, 0.010), (20, 0.015), (28, 0.020), (40, 0.040))
@@ -70,7 +71,7 @@ class RaceOptions(NamedTuple):
         rounds: at most this many.
         samples: at most about this many over all choices; the round under way is finished, and nine rounds at least.
         limit_s: wall-clock limit of one sample.
-        sample_s: least duration of one sample; 2 ms halves the noise of 0.5 ms.
+        sample_s: least duration of one sample.
         deadline: on `clock`; no sample starts after it.
         clock: seconds.
     """
@@ -79,7 +80,7 @@ class RaceOptions(NamedTuple):
     rounds: int = LOOKS[-1][0]
     samples: float = math.inf
     limit_s: float = 20.0
-    sample_s: float = 0.002
+    sample_s: float = RACE_SAMPLE_S
     deadline: float = math.inf
     clock: Callable[[], float] = time.monotonic
 
@@ -107,6 +108,7 @@ class _State:
         self.heat, self.options = heat, options
         self.rng = random.Random(options.seed)
         self.samples: dict[Choice, list[float]] = {choice: [] for choice in heat.choices}
+        self.noisy = dict.fromkeys(heat.choices, 0)
         self.active = list(heat.choices)
         self.slower: list[Choice] = []
         self.failed: list[Choice] = []
@@ -160,21 +162,21 @@ def _settled(state: _State) -> bool:
 
 def _round(executor: Executor, state: _State, on_sample: OnSample) -> bool:
     """One sample of every active choice in shuffled order; False when the time ran out (the round does not count)."""
-    order = list(state.active)
-    state.rng.shuffle(order)
-    ask = Ask(1, state.options.limit_s, state.options.sample_s)
-    taken: dict[Choice, float] = {}
+    order = shuffled(state.rng, state.active)
+    ask = single(state.options.limit_s, state.options.sample_s)
+    taken: dict[Choice, Measurement] = {}
     for place, choice in enumerate(order):
         if state.options.clock() >= state.options.deadline:
             return False
         measurement = executor.measure(state.heat.problem, choice, ask)
         on_sample(RaceSample(state.rounds + 1, place, choice, measurement))
         if measurement.status == "ok" and measurement.samples_ns:
-            taken[choice] = measurement.samples_ns[0]
+            taken[choice] = measurement
         else:
             state.retire([choice], state.failed)
-    for choice, sample in taken.items():
-        state.samples[choice].append(sample)
+    for choice, measurement in taken.items():
+        state.samples[choice].append(measurement.samples_ns[0])
+        state.noisy[choice] += noisy_samples(measurement)
     state.rounds += 1
     return True
 
@@ -229,7 +231,8 @@ def _standing(state: _State, choice: Choice, winner: Choice) -> Standing:
     between = _interval(state, choice, winner)
     ends = (math.exp(between.low), math.exp(between.high))
     figures = summary(samples, state.options.seed)
-    return Standing(choice, outcome, figures, math.exp(between.centre), ends, _regret(state, choice))
+    contended = is_contended(state.noisy[choice], len(samples))
+    return Standing(choice, outcome, figures, math.exp(between.centre), ends, _regret(state, choice), contended)
 
 
 def _regret(state: _State, choice: Choice) -> float | None:

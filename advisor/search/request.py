@@ -11,9 +11,6 @@ from advisor.kernels.variant import Variant
 from advisor.records import Choice, Machine, Measurement, Pairs, Problem, Verdict
 from advisor.search.space import SpaceOptions
 
-PROTOCOL = 1
-"""Version of the way things are measured; logs of another protocol are not resumed from."""
-
 
 class Options(NamedTuple):
     """How to tune.
@@ -26,6 +23,7 @@ class Options(NamedTuple):
         seed: of everything random.
         resume: go on from what the log has of the same machine, limits, space and environment.
         trial_limit_s: wall-clock limit of one measurement, its build included.
+        objective: what a choice shall be best at, one of OBJECTIVES.
     """
 
     space: SpaceOptions
@@ -35,10 +33,14 @@ class Options(NamedTuple):
     seed: int = 0
     resume: bool = False
     trial_limit_s: float = 20.0
+    objective: str = "latency"
 
 
 class Request(NamedTuple):
-    """One tuning run. `problems` differ in n alone, ascending. `environment`: versions that measurements depend on."""
+    """One tuning run. `problems` differ in n alone, ascending. `environment`: versions that measurements depend on.
+
+    `others`: who else used the machine before it began, for the log.
+    """
 
     machine: Machine
     spec: KernelSpec
@@ -47,6 +49,7 @@ class Request(NamedTuple):
     options: Options
     session: str
     environment: Pairs = ()
+    others: Pairs = ()
 
 
 def space_hash(request: Request) -> str:
@@ -104,6 +107,7 @@ class Outcome(NamedTuple):
         reports: one a problem begun.
         notes: what the user should know: problems without a verdict, log lines left out, the budget's end.
         stolen: measurements beside one busy neighbour.
+        energy: measurements with a counter of energy around them.
     """
 
     verdicts: tuple[Verdict, ...]
@@ -116,6 +120,7 @@ class Outcome(NamedTuple):
     reports: tuple[Report, ...]
     notes: tuple[str, ...]
     stolen: tuple[Measurement, ...] = ()
+    energy: tuple[Measurement, ...] = ()
 
 
 class Progress(Protocol):

@@ -11,20 +11,13 @@ from advisor import __version__
 from advisor.codec import digest, to_json
 from advisor.kernels.executor import Ask, Executor
 from advisor.records import STATUSES, Choice, Measurement, Pairs, Problem, Verdict, pairs
-from advisor.search.known import NOTHING, STOLEN, Known, known
+from advisor.search import drift, protocol
+from advisor.search.drift import Watch
+from advisor.search.known import DRIFT, ENERGY, NOTHING, STOLEN, Known, known
 from advisor.search.log import SCHEMA, Log
 from advisor.search.race import Heat, RaceOptions, RaceSample, race
-from advisor.search.request import PROTOCOL, Outcome, Progress, Regret, Report, Request, space_hash
+from advisor.search.request import Outcome, Progress, Regret, Report, Request, space_hash
 from advisor.search.samples import p25
-
-LOOK_SAMPLES, QUICK_SAMPLES = 5, 3
-"""Samples of a first look."""
-
-RACE_ROUNDS, QUICK_ROUNDS = 40, 20
-"""Rounds of a race at most."""
-
-GIVE_UP = 4.0
-"""A first look stops after one sample over 4 x the best so far: no noise met made up so much."""
 
 
 class Limits(NamedTuple):
@@ -52,12 +45,14 @@ class Run:
         self.best_ns: dict[Problem, float] = {}
         self.verdicts: list[Verdict] = []
         self.stolen: list[Measurement] = []
+        self.energy: list[Measurement] = []
         self.regrets: list[Regret] = []
         self.reports: list[Report] = []
         self.notes: list[str] = list(self.known.notes)
         self.kernel_s = 0.0
         self.compile_s = 0.0
-        self.look_samples = QUICK_SAMPLES if request.options.quick else LOOK_SAMPLES
+        self.watches: list[Watch] = []
+        self._watch: Watch | None = None
         self._races = 0
 
     # --- the log ---
@@ -74,9 +69,10 @@ class Run:
             "hardware_id": request.machine.hardware_id,
             "limits_id": request.machine.limits_id,
             "environment": to_json(dict(request.environment)),
-            "protocol": PROTOCOL,
+            "protocol": protocol.VERSION,
             "advisor": __version__,
             "options": to_json(request.options),
+            "others": to_json(dict(request.others)),
             "space_hash": space_hash(request),
         }
         self.log.append(record)
@@ -113,13 +109,40 @@ class Run:
             return before
         options = self.request.options
         best_ns = self.best_ns.get(problem)
-        give_up = None if best_ns is None else GIVE_UP * best_ns
-        ask = Ask(self.look_samples, limit_s=options.trial_limit_s, give_up_ns=give_up)
-        measurement = finite(self.executor.measure(problem, choice, ask))
+        ask = protocol.look(options.quick, options.trial_limit_s, best_ns)
+        watch = self._watched(problem)
+        measurement = watch.mark(finite(self.executor.measure(problem, choice, ask)))
         self._account(measurement)
         self.remember(measurement)
         self._write("trial", choice_id=digest(choice), phase=phase, measurement=to_json(measurement))
         return measurement
+
+    def _watched(self, problem: Problem) -> Watch:
+        """The watch of a problem, which begins with its first look and with the first one after a race."""
+        if self._watch is None or self._watch.problem != problem:
+            self._watch = Watch(problem, self.clock())
+            self.watches.append(self._watch)
+        return self._watch
+
+    def _read_reference(self, problem: Problem) -> None:
+        """Measure the reference of a search under way where that is due: the choice that was best when it first was.
+
+        Between batches of looks, as the reference has a team of its own, and changing teams takes longer than a look.
+        """
+        watch = self._watch
+        if watch is None or watch.problem != problem:
+            return
+        known = [(value, repr(m.choice), m) for m in self.looks.get(problem, {}).values() if (value := value_of(m))]
+        if watch.choice is None and known:
+            best = min(known, key=lambda entry: entry[:2])[2]
+            watch.refer_to(best.choice, best.seconds - best.compile_s)
+        if watch.choice is None or not watch.is_due(self.clock()):
+            return
+        begun, ask = self.clock(), protocol.reading(self.request.options.trial_limit_s)
+        found = finite(self.executor.measure(problem, watch.choice, ask))
+        self._account(found)
+        watch.read(value_of(found), self.clock() - begun)
+        self._write("trial", choice_id=digest(watch.choice), phase=DRIFT, measurement=to_json(found))
 
     def beside(self, problem: Problem, choice: Choice, ask: Ask) -> None:
         """Measure a choice beside a busy neighbour, unless the log has that already."""
@@ -130,13 +153,32 @@ class Run:
             self._write("trial", choice_id=digest(choice), phase=STOLEN, measurement=to_json(measurement))
         self.stolen.append(measurement)
 
+    def metered(self, problem: Problem, choice: Choice, ask: Ask, read: Callable[[Choice], float | None]) -> None:
+        """Measure a choice with a counter of energy read around it, unless the log has that already."""
+        measurement = next((m for m in self.known.energy.get(problem, ()) if m.choice == choice), None)
+        if measurement is None:
+            self.executor.measure(problem, choice, Ask(1, ask.limit_s))  # inputs and checks are none of its energy
+            begun, before = self.clock(), read(choice)
+            measurement = finite(self.executor.measure(problem, choice, ask))
+            after, seconds = read(choice), self.clock() - begun
+            used = None if before is None or after is None else after - before
+            known = {**dict(measurement.conditions), "joules": used, "metered_s": seconds}
+            measurement = measurement._replace(conditions=pairs(known))
+            self._account(measurement)
+            self._write("trial", choice_id=digest(choice), phase=ENERGY, measurement=to_json(measurement))
+        self.energy.append(measurement)
+
     def prepare(self, problem: Problem, choices: Sequence[Choice]) -> None:
-        """Let an executor that can compile many choices at once do so; the time counts as compiling."""
+        """Let an executor that can compile many choices at once do so; the time counts as compiling.
+
+        Then, in a search, look whether the machine has drifted since the last batch.
+        """
         compile_many = getattr(self.executor, "prepare", None)
         if compile_many is not None:
             begun = self.clock()
             compile_many(problem, choices)
             self.compile_s += self.clock() - begun
+        self._read_reference(problem)
 
     def _account(self, measurement: Measurement) -> None:
         self.kernel_s += measurement.kernel_s
@@ -155,6 +197,7 @@ class Run:
         if before is not None:
             return before, {}
         self._races += 1
+        self._watch = None
         name = f"{self.request.session}-{self._races}"
         samples: dict[Choice, list[float]] = {choice: [] for choice in heat.choices}
 
@@ -172,7 +215,7 @@ class Run:
         options = self.request.options
         return RaceOptions(
             seed=int(digest((options.seed, heat.purpose, heat.problem)), 16) % 2**32,
-            rounds=limits.rounds or (QUICK_ROUNDS if options.quick else RACE_ROUNDS),
+            rounds=limits.rounds or (protocol.QUICK_RACE_ROUNDS if options.quick else protocol.RACE_ROUNDS),
             samples=limits.samples,
             sample_s=limits.sample_s,
             limit_s=options.trial_limit_s,
@@ -212,8 +255,9 @@ class Run:
             interrupted=interrupted,
             regrets=tuple(self.regrets),
             reports=tuple(self.reports),
-            notes=tuple(dict.fromkeys(self.notes)),
+            notes=tuple(dict.fromkeys([*self.notes, *filter(None, (watch.note() for watch in self.watches))])),
             stolen=tuple(self.stolen),
+            energy=tuple(self.energy),
         )
 
     def _seconds(self, total: float) -> Pairs:
@@ -222,8 +266,10 @@ class Run:
 
 
 def value_of(measurement: Measurement) -> float | None:
-    """The figure of a first look in ns, None when it failed."""
-    return p25(measurement.samples_ns) if measurement.status == "ok" and measurement.samples_ns else None
+    """The figure of a first look in ns, corrected where clock or heat had drifted; None when it failed."""
+    if measurement.status != "ok" or not measurement.samples_ns:
+        return None
+    return p25(measurement.samples_ns) / drift.correction(measurement)
 
 
 def finite(measurement: Measurement) -> Measurement:

@@ -14,10 +14,12 @@ from advisor.errors import AdvisorError
 from advisor.kernels.executor import Executor
 from advisor.records import Choice, Problem, Verdict
 from advisor.search.crossing import cross
+from advisor.search.energy import meter_finalists
 from advisor.search.exhaustive import measure_rest, regret, rivals
 from advisor.search.finalists import finalists
 from advisor.search.log import Log
 from advisor.search.look import Place, search
+from advisor.search.objective import contenders
 from advisor.search.plan import affordable, costs, is_large, least_race_s, most_samples, most_trials, time_slice
 from advisor.search.race import LEAST_ROUNDS, Heat
 from advisor.search.request import Outcome, Progress, Report, Request, Silent, check
@@ -93,6 +95,7 @@ def _all(run: Run) -> None:
         before = _one(run, problem, before, problems[i:])
     cross(run)
     if not run.request.options.exhaustive:
+        meter_finalists(run)
         beside_neighbour(run)
 
 
@@ -171,7 +174,8 @@ def _final(
     left_s = until - run.clock()
     most = min(affordable(cost, left_s), samples // LEAST_ROUNDS)
     best = finalists(list(looks.values()), place.default, lambda choice: float(expected[choice]), most)
-    racing = tuple(dict.fromkeys((*best, *entry.extra)))
+    wanted = contenders(list(looks.values()), run.request.options.objective)
+    racing = tuple(dict.fromkeys((*best, *wanted, *entry.extra)))
     if not racing:
         return None, {}
     failed = (place.default,) if place.default in looks and place.default not in racing else ()

@@ -20,6 +20,8 @@ from advisor.kernels.pool import WorkerPool
 from advisor.kernels.spec import KernelSpec
 from advisor.kernels.variant import Variant, knob_sets, variants
 from advisor.records import Build, Choice, Machine, Measurement, Pairs, Problem, Process, Team
+from advisor.search.others import load, stat
+from advisor.search.protocol import FIGURE_SAMPLES, LOOK_SAMPLES
 from advisor.search.samples import summary
 from advisor.search.space import Toolchain, cpu_budget, space_options, teams
 from advisor.signature import quiet
@@ -35,9 +37,6 @@ SHARES = (0.3, 0.8, 1.0)
 """By when fork and join, reading, and arithmetic must be done: each may use what the one before it left."""
 
 ONE_LIMIT_S = 15.0
-SAMPLES, FIRST_LOOK = 15, 5
-"""Samples of a figure, and of each reading order or build that might be the fastest."""
-
 FORK_JOIN_N = 256
 """Numbers to copy: a kilobyte, under a tenth of a microsecond."""
 
@@ -116,7 +115,7 @@ def signature(machine: Machine, progress: Progress, open_pool: Callable[..., Exe
     Raises:
         BadInput: there is no C compiler with OpenMP.
     """
-    bench, start, load, before = Bench(machine, progress, open_pool), time.monotonic(), quiet.load(), quiet.stat()
+    bench, start, load_1min, before = Bench(machine, progress, open_pool), time.monotonic(), load(), stat()
     crowd = ordered(machine)
     bench.allow(SHARES[0])
     joins = fork_joins(bench, crowd)
@@ -133,7 +132,7 @@ def signature(machine: Machine, progress: Progress, open_pool: Callable[..., Exe
         read=reads_found,
         fork_join=joins,
         peak=peaks_found,
-        quiet=quiet.judge(before, quiet.stat(), bench.measured, load),
+        quiet=quiet.judge(before, stat(), bench.measured, load_1min),
         missing=bench.missing(),
     )
 
@@ -169,7 +168,7 @@ def fork_joins(bench: Bench, crowd: Sequence[Team]) -> tuple[ForkJoin, ...]:
     try:
         for team in crowd:
             for wait in WAITS if team.threads > 1 else WAITS[:1]:
-                samples = bench.take(pool, problem, _choice(variant, bench.tool, team, (), wait), SAMPLES)
+                samples = bench.take(pool, problem, _choice(variant, bench.tool, team, (), wait), FIGURE_SAMPLES)
                 if samples:
                     found.append(ForkJoin(team.threads, team.placement, wait, summary(samples)))
     finally:
@@ -190,7 +189,7 @@ def peaks(bench: Bench, crowd: Sequence[Team]) -> tuple[Peak, ...]:
                 best = best if best is not None else _fastest(bench, (pool, variant), problem, team)
                 if best is None:
                     break
-                samples = bench.take(pool, problem, _choice(variant, bench.tool, team, best), SAMPLES)
+                samples = bench.take(pool, problem, _choice(variant, bench.tool, team, best), FIGURE_SAMPLES)
                 found += [_peak(problem, team, best, samples, spec.flops(problem))] if samples else []
     finally:
         pool.close()
@@ -206,7 +205,7 @@ def reads(bench: Bench, crowd: Sequence[Team]) -> tuple[Read, ...]:
             bench.progress.stage(f"read from {level}", len(crowd) + len(knob_sets(variant, problem)))
             best = _fastest(bench, (pool, variant), problem, crowd[0])
             for team in crowd if best is not None else ():
-                samples = bench.take(pool, problem, _choice(variant, bench.tool, team, best or ()), SAMPLES)
+                samples = bench.take(pool, problem, _choice(variant, bench.tool, team, best or ()), FIGURE_SAMPLES)
                 size = 4 * spec.elements(problem).read
                 found += [_read(level, size, team, (best or (), samples))] if samples else []
     finally:
@@ -237,7 +236,7 @@ def _fastest(bench: Bench, tools: tuple[Executor, Variant], problem: Problem, te
         prepare(problem, choices)  # several compilations at a time
     timed = []
     for choice in choices:
-        samples = bench.take(pool, problem, choice, FIRST_LOOK)
+        samples = bench.take(pool, problem, choice, LOOK_SAMPLES)
         if samples:
             timed.append((min(samples), choice.build.knobs))
     return min(timed)[1] if timed else None

@@ -2,51 +2,15 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import Any
 
 from advisor.records import Measurement
+from advisor.search.others import OTHERS, STEAL, Stat
 from advisor.signature.records import Quiet
 
-STEAL, OTHERS, DELAYED = 0.01, 0.05, 0.10
-"""Above these shares a machine is not quiet: 1 % of steal hides a 1 % difference, a twentieth of all CPUs' time is a
-busy core of twenty, and one sample in ten is more than the 25th percentile shrugs off with nine of them."""
-
-
-class Stat(NamedTuple):
-    """Seconds since the start, all CPUs together: what ran, what was stolen, all; and what this program used."""
-
-    busy: float
-    stolen: float
-    total: float
-    own: float
-
-
-def stat(root: str = "/") -> Stat | None:
-    """The counters now, None where they are not told.
-
-    Children count once they have been waited for. Source: proc(5), /proc/stat: user nice system idle iowait irq softirq
-    steal; guest time is in user already.
-    """
-    try:
-        with open(os.path.join(root, "proc/stat"), encoding="utf-8") as file:
-            words = [int(word) for word in file.readline().split()[1:9]]
-    except (OSError, ValueError):
-        return None
-    if len(words) < 8:
-        return None
-    tick, times = os.sysconf("SC_CLK_TCK"), os.times()
-    idle, stolen = words[3] + words[4], words[7]
-    return Stat((sum(words) - idle - stolen) / tick, stolen / tick, sum(words) / tick, sum(times[:4]))
-
-
-def load() -> float | None:
-    """Mean number of runnable processes over the last minute."""
-    try:
-        return round(os.getloadavg()[0], 2)
-    except OSError:
-        return None
+DELAYED = 0.10
+"""Above this share a machine is not quiet: one sample in ten is more than the 25th percentile shrugs off with nine."""
 
 
 def judge(before: Stat | None, after: Stat | None, measured: Iterable[Measurement], load_1min: float | None) -> Quiet:

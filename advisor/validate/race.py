@@ -6,22 +6,21 @@ import random
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from advisor.kernels.executor import Ask, Executor
+from advisor.kernels.executor import Executor
 from advisor.kernels.memory import ITEM_BYTES
 from advisor.kernels.spec import KernelSpec
 from advisor.kernels.variant import evaluate, names
 from advisor.records import Measurement, Problem
+from advisor.search.protocol import LOOK_SAMPLE_S, shuffled, single
 from advisor.validate.plan import LEAST_ROUNDS, MOST_ROUNDS, Cell
 from advisor.validate.records import Series
 
-SAMPLE_S = 0.001
 LIMIT_S = 120.0
 
 FEWEST_ROUNDS = 3
 """A figure of fewer is one of chance."""
 
-ONE_SAMPLE = Ask(1, LIMIT_S, SAMPLE_S, give_up_ns=0.0)
-"""A call that fills a sample by itself is taken as the sample when nothing disturbed it: no call beyond the warm-up."""
+ONE_SAMPLE = single(LIMIT_S, LOOK_SAMPLE_S, long_calls=True)
 
 
 class Taken(NamedTuple):
@@ -58,7 +57,7 @@ def race(
         if (number >= LEAST_ROUNDS and begun + longest > until) or (number >= FEWEST_ROUNDS and begun > until):
             return
         alive = [one for one in cells if one not in taken.failed]
-        for one in shuffle.sample(alive, len(alive)):
+        for one in shuffled(shuffle, alive):
             found = executor.measure(problem, one.choice, ONE_SAMPLE)
             if found.status != "ok":
                 taken.failed[one] = found

@@ -11,17 +11,14 @@ import contextlib
 import itertools
 from collections.abc import Sequence
 
-from advisor.kernels.executor import Ask
 from advisor.records import Machine, Problem, Team
+from advisor.search import protocol
 from advisor.search.space import cpu_budget
-from advisor.search.stolen import QUICK_WINDOW_S, WINDOW_S, neighbour_cpu
+from advisor.search.stolen import neighbour_cpu
 from advisor.topology.placement import UNPINNED
 from advisor.validate.plan import Cell, cell, teams_of, usable
 from advisor.validate.records import Window
 from advisor.validate.run import Job, Run
-
-SAMPLE_S = 0.01
-"""One sample: a few time slices of the scheduler, so that it can hold a stall."""
 
 LIMIT_S = 30.0
 
@@ -59,7 +56,7 @@ def spread_order(sizes: Sequence[int]) -> tuple[int, ...]:
 
 def windows(run: Run, job: Job, until: float) -> None:
     """Each team quiet, then beside one busy neighbour, at as many n as there is time for."""
-    window_s = QUICK_WINDOW_S if run.budget_s < SHORT_S else WINDOW_S
+    window_s = protocol.QUICK_WINDOW_S if run.budget_s < SHORT_S else protocol.WINDOW_S
     crowd = window_teams(run.machine)
     cost_s = 2 * len(crowd) * (window_s + WINDOW_CELL_S)
     order = spread_order([p.n for p in job.problems])
@@ -93,7 +90,7 @@ def _window(run: Run, job: Job, problem: Problem, where: tuple[Cell, bool], wind
     samples: list[float] = []
     end = run.clock() + window_s
     while found.status == "ok" and (len(samples) < FEWEST or run.clock() < end):
-        found = job.pool.measure(problem, one.choice, Ask(1, LIMIT_S, SAMPLE_S, quiet=False))
+        found = job.pool.measure(problem, one.choice, protocol.stretch(LIMIT_S))
         samples += found.samples_ns
     if found.status != "ok":
         name = f"{one.threads}T {'beside a busy neighbour' if beside else 'quiet'}"

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 import pytest
 from fake import FakeExecutor, FakeSpec, decode_ns, fake_machine, fake_variants
 
-from advisor.policy.learn import Made, learn
+from advisor.policy.learn import Beside, Made, learn
 from advisor.search.known import past
 from advisor.search.log import Log, read
 from advisor.search.request import Options, Request
@@ -66,7 +66,7 @@ def test_winners_and_defaults_are_measured_beside_the_neighbour(tmp_path):
 def test_the_table_says_which_choices_are_fragile(tmp_path):
     asked = request()
     outcome, _ = go(asked, tmp_path)
-    table = learn(asked.machine, outcome.verdicts, outcome.trials, MADE, outcome.stolen)
+    table = learn(asked.machine, outcome.verdicts, outcome.trials, MADE, Beside(outcome.stolen))
     points = [(row.choice, point) for section in table.sections for row in section.rows for point in row.points]
     known = [(choice, point.stolen.mean_ns / point.summary.p25_ns) for choice, point in points if point.stolen]
     assert known

@@ -10,10 +10,11 @@ from fake import fake_machine
 
 from advisor import codec
 from advisor.records import Measurement, pairs
+from advisor.search.others import Stat, stat
 from advisor.search.space import Toolchain, teams
 from advisor.signature import measure
 from advisor.signature.keep import signature_of, with_earlier, with_signature
-from advisor.signature.quiet import Stat, judge, stat
+from advisor.signature.quiet import judge
 from advisor.signature.records import Quiet
 from advisor.signature.show import shown
 from advisor.topology.probe import machine_json
