@@ -1,8 +1,9 @@
 """The header of a variant's source file: read, and checked against the source below it.
 
-In C source the header is the comment that opens the file, in Python (a library call) the module's docstring.
+In C and CUDA source the header is the comment that opens the file, in Python (a library call, Triton) the module's
+docstring.
 
-Header keys and the C entry's form: docs/add-a-variant.md.
+Header keys and the entry's form: docs/add-a-variant.md, and for GPUs docs/add-a-gpu-variant.md.
 """
 
 from __future__ import annotations
@@ -19,16 +20,23 @@ from advisor.kernels.expressions import names_in
 from advisor.records import DTYPES, Pairs, pairs
 from advisor.sources import parts, source_hash
 
-__all__ = ["Knobs", "Variant", "kernel_named", "read_variant"]
+__all__ = ["Knobs", "Launch", "Variant", "kernel_named", "read_variant"]
 
 Knobs = tuple[tuple[str, tuple[int, ...]], ...]
 """Knob name -> values, in the order of the header (run knobs are handed over in this order)."""
 
-SUFFIXES = {".c": "c", ".py": "python"}
-"""Source suffix -> the language its header must name. Python files without such a header are no variants."""
+SUFFIXES = {".c": ("c",), ".cu": ("cuda",), ".py": ("python", "triton", "torch")}
+"""Source suffix -> the languages its header may name. Python files without such a header are no variants."""
 
-PYTHON_ARGUMENTS = ["buffers", "dims", "threads"]
-"""What the entry of a Python variant takes, and its workspace function too."""
+CPU_LANGUAGES = ("c", "python")
+GPU_LANGUAGES = ("cuda", "triton", "torch")
+
+PYTHON_ARGUMENTS = {
+    "python": ["buffers", "dims", "threads"],
+    "triton": ["buffers", "dims", "knobs"],
+    "torch": ["buffers", "dims", "knobs"],
+}
+"""Language -> what the entry of a variant in Python takes, and its workspace function too."""
 
 MOST_KNOB_SETS = 10_000
 """Combinations of knob values of one variant: all are listed for every problem, and no search looks at more."""
@@ -42,6 +50,26 @@ _ISA = re.compile(r"[a-z0-9_.]+\Z")
 _FRAME_MACROS = frozenset({"ADV_REAL", "ADV_DTYPE"})
 
 
+class Launch(NamedTuple):
+    """How a CUDA entry is launched: expressions over dims, knobs, item_bytes, real_bytes, and `derived` one by one.
+
+    Attributes:
+        derived: (name, expression), each may use those before it; handed to the entry as int after the run knobs.
+        grid: one to three extents.
+        block: threads of a block.
+        shared: bytes of dynamic shared memory.
+        workspace: bytes of global scratch.
+        zeros: bytes at its start that are zero before a call, and must be zero after it.
+    """
+
+    derived: tuple[tuple[str, str], ...]
+    grid: tuple[str, ...]
+    block: str
+    shared: str
+    workspace: str
+    zeros: str
+
+
 class Variant(NamedTuple):
     """One source file. `rank`: lowest wins for an untuned machine.
 
@@ -49,7 +77,7 @@ class Variant(NamedTuple):
 
     `macros` maps a macro to an expression over the dims, `reads`, `writes`, `atomics` are expressions over dims and
     knobs (elements moved, atomic updates), `valid` expressions that must all hold for a choice to exist. `needs`:
-    (build knob, value, instruction sets without which that value is not worth a build).
+    (build knob, value, instruction sets without which that value is not worth a build). `launch`: of CUDA source.
     """
 
     kernel: str
@@ -72,6 +100,7 @@ class Variant(NamedTuple):
     mapping: str
     rank: int
     needs: tuple[tuple[str, int, tuple[str, ...]], ...] = ()
+    launch: Launch | None = None
 
 
 def kernel_named(path: str) -> object:
@@ -93,6 +122,7 @@ def read_variant(path: str, kernel: str) -> Variant:
             got=path,
             next_step="see docs/add-a-variant.md",
         )
+    launch = _take_launch(head, path) if head.get("language") == "cuda" else None
     _check_keys(head, path, kernel)
     name, suffix = os.path.splitext(os.path.basename(path))
     variant = Variant(
@@ -118,11 +148,13 @@ def read_variant(path: str, kernel: str) -> Variant:
         needs=tuple(
             (knob, int(value), tuple(flags)) for knob, of in head["needs"].items() for value, flags in of.items()
         ),
+        launch=launch,
     )
-    _check(SUFFIXES.get(suffix) == variant.language, path, "language", variant.language, "that of the file's suffix")
+    allowed = SUFFIXES.get(suffix, ())
+    _check(variant.language in allowed, path, "language", variant.language, " or ".join(allowed))
     _check_names(variant)
     _check_knobs(variant)
-    if variant.language == "python":
+    if variant.language in PYTHON_ARGUMENTS:
         _check_python(variant, _text(path))
     else:
         _check_source(variant, _COMMENT.sub(" ", "\n".join(_text(part) for part in parts(path))))
@@ -187,6 +219,26 @@ _OPTIONAL: dict[str, Any] = {
 }
 
 
+_LAUNCH: dict[str, Any] = {"derived": {}, "grid": None, "block": None, "shared": "0", "workspace": "0", "zeros": "0"}
+"""Keys of a CUDA header that no other has, with the values of those that may be left out."""
+
+
+def _take_launch(head: dict[str, Any], path: str) -> Launch:
+    """Take the keys of the launch out of a header."""
+    found = {key: head.pop(key, default) for key, default in _LAUNCH.items()}
+    grid, derived = found["grid"], found["derived"]
+    good = isinstance(grid, list) and 1 <= len(grid) <= 3
+    _check(good, path, "grid", grid, "one to three expressions")
+    _check(isinstance(derived, dict), path, "derived", derived, "name -> expression")
+    for name in derived:
+        _check(_NAME.match(name) is not None, path, "derived", name, "small letters, digits, _")
+    single = {key: found[key] for key in ("block", "shared", "workspace", "zeros")}
+    for key, text in (*derived.items(), *single.items(), *(("grid", one) for one in grid)):
+        _check(isinstance(text, str), path, key, text, "an expression")
+        names_in(text)
+    return Launch(tuple(derived.items()), tuple(grid), **single)
+
+
 def _check(good: bool, path: str, key: str, got: object, allowed: str) -> None:
     if not good:
         raise BadInput(
@@ -248,7 +300,10 @@ def _check_knobs(variant: Variant) -> None:
 def _check_source(variant: Variant, code: str) -> None:
     """The source must define what the header names: the entry, its workspace, and a default for every macro."""
     path = variant.path
-    for name, kind in ((variant.symbol, "int"), (f"{variant.symbol}_workspace", "int64_t")):
+    if variant.launch is not None:
+        defined = re.search(rf'extern\s+"C"\s+__global__[^;{{]*\b{variant.symbol}\s*\(', code)
+        _check(defined is not None, path, "symbol", variant.symbol, 'an `extern "C" __global__ void` of that name')
+    for name, kind in () if variant.launch else ((variant.symbol, "int"), (f"{variant.symbol}_workspace", "int64_t")):
         defined = re.search(rf"^[ \t]*{kind}\s+{name}\s*\(", code, re.M)
         _check(defined is not None, path, "symbol", name, f"a function `{kind} {name}(...)` in the source")
     named = set(dict(variant.macros)) | set(dict(variant.build_knobs))
@@ -271,6 +326,7 @@ def _check_python(variant: Variant, text: str) -> None:
         raise BadInput(f"{path} must be Python", got=str(error), next_step=f"edit {path}") from error
     taken = {one.name: [word.arg for word in one.args.args] for one in body if isinstance(one, ast.FunctionDef)}
     for name in (variant.symbol, f"{variant.symbol}_workspace"):
-        _check(taken.get(name) == PYTHON_ARGUMENTS, path, "symbol", name, f"def {name}({', '.join(PYTHON_ARGUMENTS)})")
+        wanted = PYTHON_ARGUMENTS[variant.language]
+        _check(taken.get(name) == wanted, path, "symbol", name, f"def {name}({', '.join(wanted)})")
     named = [*dict(variant.macros), *dict(variant.build_knobs)]
     _check(not named, path, "macros and build_knobs", named, "none in Python: use run_knobs")

@@ -13,7 +13,7 @@ from typing import Any
 from advisor.errors import BadInput, UnknownName
 from advisor.kernels import registry
 from advisor.kernels.expressions import evaluate
-from advisor.kernels.header import Knobs, Variant, kernel_named, read_variant
+from advisor.kernels.header import CPU_LANGUAGES, Knobs, Variant, kernel_named, read_variant
 from advisor.kernels.spec import KernelSpec
 from advisor.records import Build, Machine, Pairs, Problem, pairs
 
@@ -35,12 +35,15 @@ __all__ = [
 ]
 
 
-def variants(kernel: str, extra_dirs: Sequence[str] = ()) -> tuple[Variant, ...]:
-    """All variants of a kernel, sorted by (rank, name).
+def variants(
+    kernel: str, extra_dirs: Sequence[str] = (), languages: Sequence[str] = CPU_LANGUAGES
+) -> tuple[Variant, ...]:
+    """All variants of a kernel in some languages, sorted by (rank, name).
 
     Args:
         kernel: its name.
         extra_dirs: folders given by `--kernel-dir`: DIR/<kernel>/*.c, and DIR/*.c whose header names its kernel.
+        languages: those of one kind of device.
 
     Raises:
         UnknownName: no such kernel.
@@ -56,7 +59,8 @@ def variants(kernel: str, extra_dirs: Sequence[str] = ()) -> tuple[Variant, ...]
             raise BadInput(f"variants of {kernel} need names of their own", got=f"{other.path} and {variant.path}")
     if not found and kernel not in registry.kernels(extra_dirs):
         raise UnknownName("there is no such kernel", got=kernel, allowed=", ".join(registry.kernels(extra_dirs)))
-    return tuple(sorted(found.values(), key=lambda v: (v.rank, v.name)))
+    own = (variant for variant in found.values() if variant.language in languages)
+    return tuple(sorted(own, key=lambda v: (v.rank, v.name)))
 
 
 def _loose(root: str, extra_dirs: Sequence[str]) -> list[tuple[str, object]]:
