@@ -147,4 +147,5 @@ class Crew:
                 self.drop(several[0])
             found = Worker(self._start(lane))
         self.workers[lane] = found
+        found.child.ready()  # one that was launched and never waited for
         return found
