@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import signal
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -16,6 +15,7 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
+from advisor import start
 from advisor.errors import AdvisorError
 
 DONE, FAILED, USAGE, PARTLY = 0, 1, 2, 3
@@ -23,7 +23,13 @@ DONE, FAILED, USAGE, PARTLY = 0, 1, 2, 3
 _SILENT = 130
 """How the command-line library ends, without a word, when Ctrl-C comes while it still reads the words of a command."""
 
-INTERRUPTED = "interrupted; what was measured is kept, `advisor tune --resume` goes on"
+KEPT = {
+    "tune": "what was measured is kept, `advisor tune --resume` goes on",
+    "validate": "nothing was kept, a smaller --budget takes less time",
+    "verify": "nothing was kept, --variant and --dtype take a part of it",
+}
+"""What becomes of an interrupted command's work, and the next step. The others are done in a moment: run them again."""
+
 _PLACES = "check space, permissions and limits there; ADVISOR_HOME, ADVISOR_CACHE and TMPDIR name other folders"
 
 
@@ -31,6 +37,11 @@ def say(text: str) -> None:
     """One line to standard error. Nobody may be listening there, and no run ends for that."""
     with contextlib.suppress(OSError, ValueError):
         typer.echo(text, err=True)
+
+
+def interrupted(command: str | None) -> str:
+    """What is said when Ctrl-C or a polite signal ended a command, or came before one was known (None)."""
+    return f"interrupted; {KEPT.get(command or '', 'nothing was changed, run it again')}"
 
 
 def one_line(text: str) -> str:
@@ -46,7 +57,7 @@ class Guarded(TyperGroup):
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:
-            say(f"advisor: {INTERRUPTED}")
+            say(f"advisor: {interrupted(ctx.invoked_subcommand)}")
             raise typer.Exit(PARTLY) from None
         except Exception as error:
             if hasattr(error, "exit_code") or isinstance(error, typer.Abort) or os.environ.get("ADVISOR_DEBUG"):
@@ -74,25 +85,19 @@ def run(app: Callable[..., Any]) -> None:
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):  # a terminal that lacks a sign shows its number
             stream.reconfigure(errors="backslashreplace")
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(number) is signal.SIG_DFL:  # nohup ignores SIGHUP, and means it
-            signal.signal(number, _interrupt)
+    start.polite()
     try:
         app(standalone_mode=True)
     except KeyboardInterrupt:
-        say(f"advisor: {INTERRUPTED}")
+        say(f"advisor: {interrupted(None)}")
         sys.exit(PARTLY)
     except SystemExit as end:
         if end.code != _SILENT:
             raise
-        say(f"advisor: {INTERRUPTED}")
+        say(f"advisor: {interrupted(None)}")
         sys.exit(PARTLY)
     finally:
         _flush()
-
-
-def _interrupt(_number: int, _frame: object) -> None:
-    raise KeyboardInterrupt
 
 
 def _flush() -> None:

@@ -5,15 +5,28 @@ They take a few tenths of a second, and Ctrl-C may come before `advisor.guard` i
 
 from __future__ import annotations
 
+import signal
 import sys
 
 STATUS = 3
 """Exit status of an interrupted run, as `advisor.guard.PARTLY`, which is not imported yet."""
 
 
+def _interrupt(_number: int, _frame: object) -> None:
+    raise KeyboardInterrupt
+
+
+def polite() -> None:
+    """SIGTERM and SIGHUP end the program like Ctrl-C from here on."""
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is signal.SIG_DFL:  # nohup ignores SIGHUP, and means it
+            signal.signal(number, _interrupt)
+
+
 def main() -> None:
     """Entry point of the `advisor` command."""
     try:
+        polite()
         from advisor.cli import main as command
     except KeyboardInterrupt:
         sys.stderr.write("advisor: interrupted before it began; nothing was written\n")

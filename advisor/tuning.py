@@ -131,7 +131,7 @@ def tune(request: TuneRequest, progress: Progress, say: Callable[[str], None] | 
 def _tune_one(asked: TuneRequest, kernel: str, machine: Machine, progress: Progress, seen: others.Others) -> TuneResult:
     from advisor.kernels.pool import WorkerPool
     from advisor.search.known import past
-    from advisor.search.log import Log
+    from advisor.search.log import Log, set_aside
     from advisor.search.tune import tune as search
 
     whole_s = QUICK_BUDGET_S if asked.quick and asked.budget_s is None else asked.budget_s
@@ -140,6 +140,7 @@ def _tune_one(asked: TuneRequest, kernel: str, machine: Machine, progress: Progr
     request = _request(asked, kernel, machine, budget_s)._replace(others=others.recorded(seen))
     folder = folder_of(machine)
     log_path, table_path = os.path.join(folder, "measurements.jsonl"), os.path.join(folder, f"{kernel}.table.json")
+    aside = set_aside(log_path)
     before = past(log_path, request)
     with Log(log_path) as log, WorkerPool(machine, request.spec, request.variants, asked.seed) as pool:
         outcome = search(request, pool, log, progress)
@@ -153,7 +154,7 @@ def _tune_one(asked: TuneRequest, kernel: str, machine: Machine, progress: Progr
             tuning = _Tuning(request, pool, log, progress, outcome, until, before)
             table, interrupted = _hold_out(tuning, table)
             outcome = outcome._replace(interrupted=interrupted)
-    notes = [*filter(None, [others.sentence(seen), _not_cold(request)]), *outcome.notes, *before.notes]
+    notes = [*filter(None, [aside, others.sentence(seen), _not_cold(request)]), *outcome.notes, *before.notes]
     if table is not None:
         table, notes = _save(table_path, table, notes)
     missing, failed = _missing(outcome, request, table)

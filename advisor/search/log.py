@@ -6,14 +6,16 @@ at most the last line. Record kinds: session, trial, race (one sample of a race)
 
 from __future__ import annotations
 
+import fcntl
 import os
 import stat
 import threading
+import time
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from advisor.codec import SCHEMAS, check_schema, dumps, loads, schema_of
-from advisor.errors import AdvisorError, BadInput, Missing, SchemaError
+from advisor.errors import AdvisorError, BadInput, Busy, Missing, SchemaError
 
 KINDS = ("session", "trial", "race", "verdict")
 """Kinds this program knows; records of other kinds are skipped with a note."""
@@ -25,6 +27,26 @@ SYNC_S = 1.0
 """A record reaches the disk at most this long after it was written."""
 
 SCHEMA = schema_of("measurements")
+
+NETWORK = (
+    "nfs",
+    "nfs4",
+    "cifs",
+    "smb3",
+    "smbfs",
+    "9p",
+    "afs",
+    "ceph",
+    "lustre",
+    "gpfs",
+    "beegfs",
+    "glusterfs",
+    "fuse.sshfs",
+)
+"""File systems on which two machines that append at once overwrite each other. Source: open(2), O_APPEND, for NFS."""
+
+WRITER_WAIT_S = 10.0
+"""How long a log on such a file system is waited for; only another machine can hold it for longer than a moment."""
 
 
 class Log:
@@ -40,7 +62,14 @@ class Log:
         self._lock = threading.Lock()
         self._timer: threading.Timer | None = None
         self._closed = False
-        self._end_torn_line()
+        self._failed: OSError | None = None
+        try:
+            if is_network(file_system(path)):
+                _own(self._fd, path)
+            self._end_torn_line()
+        except BaseException:
+            os.close(self._fd)
+            raise
 
     def _end_torn_line(self) -> None:
         """A line torn by a crash must not swallow the next record."""
@@ -56,8 +85,10 @@ class Log:
 
         Raises:
             BadInput: the log is closed, the record has no kind or holds a number that is not finite.
-            OSError: the disk took less than the whole record.
+            OSError: the disk took less than the whole record, or could not keep an earlier one.
         """
+        if self._failed is not None:
+            raise self._failed
         if self._closed or record.get("kind") not in KINDS:
             raise BadInput("a record of a known kind goes into an open log", got=record.get("kind"), allowed=str(KINDS))
         line = (dumps(dict(record)) + "\n").encode()
@@ -65,9 +96,16 @@ class Log:
             raise OSError(f"{self.path}: the disk took less than the whole record; is it full?")
         with self._lock:
             if self._timer is None:
-                self._timer = threading.Timer(SYNC_S, self.sync)
+                self._timer = threading.Timer(SYNC_S, self._sync_later)
                 self._timer.daemon = True
                 self._timer.start()
+
+    def _sync_later(self) -> None:
+        """Sync, on the timer's thread: what goes wrong there is raised by the next record."""
+        try:
+            self.sync()
+        except OSError as error:
+            self._failed = error
 
     def sync(self) -> None:
         """Force everything written so far to the disk; called at the end of a group of trials."""
@@ -81,10 +119,12 @@ class Log:
     def close(self) -> None:
         """Sync and close. Idempotent."""
         if not self._closed:
-            self.sync()
-            with self._lock:
-                self._closed = True
-                os.close(self._fd)
+            try:
+                self.sync()
+            finally:
+                with self._lock:
+                    self._closed = True
+                    os.close(self._fd)
 
     def __enter__(self) -> Log:
         """The log itself."""
@@ -93,6 +133,74 @@ class Log:
     def __exit__(self, *error: object) -> None:
         """Close, whatever happened."""
         self.close()
+
+
+# --- where it lies ---
+
+
+def file_system(path: str, mounts: str = "/proc/self/mounts") -> str | None:
+    """The type of the file system that a path lies on, None where that is not told.
+
+    Source: proc(5), /proc/pid/mounts: device, mount point, type; the last that fits is the one that is seen.
+    """
+    try:
+        with open(mounts, encoding="utf-8", errors="replace") as file:
+            fields = [line.split() for line in file]
+    except OSError:
+        return None
+    inside = os.path.join(os.path.realpath(path), "")
+    found = [
+        (len(point), kind)
+        for _, escaped, kind, *_ in (one for one in fields if len(one) >= 3)
+        if inside.startswith(os.path.join(point := escaped.replace("\\040", " "), ""))
+    ]
+    longest = max((length for length, _ in found), default=0)
+    return next((kind for length, kind in reversed(found) if length == longest), None)
+
+
+def is_network(kind: str | None) -> bool:
+    """Whether other machines may write to a file system of this type too."""
+    return kind is not None and kind in NETWORK
+
+
+def _own(descriptor: int, path: str) -> None:
+    """Lock a log for this program alone, for as long as it is open. NFS passes flock on to its server.
+
+    Raises:
+        Busy: another machine has it.
+        BadInput: the file system has no locks, so that two machines could destroy each other's records.
+    """
+    next_step = "set ADVISOR_HOME to a folder on a disk of this machine"
+    until = time.monotonic() + WRITER_WAIT_S
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        except BlockingIOError:
+            if time.monotonic() >= until:
+                rule = "one machine at a time may write to a log on a network file system"
+                raise Busy(rule, got=path, next_step=f"wait for the other one, or {next_step}") from None
+        except OSError as error:
+            rule = "a log on a network file system must be one that can be locked"
+            raise BadInput(rule, got=f"{path} ({error.strerror})", next_step=next_step) from None
+        time.sleep(0.1)
+
+
+def set_aside(path: str) -> str:
+    """Move a log that this program must not add to out of its place, and say so; empty where there is no reason to.
+
+    A newer advisor wrote it: what is appended now could not be read again.
+    """
+    try:
+        if os.path.exists(path):
+            read(path)
+        return ""
+    except SchemaError as error:
+        place, count = f"{path}.newer", 1
+        while os.path.exists(place):
+            place, count = f"{path}.newer.{count}", count + 1
+        os.rename(path, place)
+        return f"{path} cannot be used and was set aside as {os.path.basename(place)}: {error}"
 
 
 class Records(NamedTuple):

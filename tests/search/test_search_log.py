@@ -1,11 +1,16 @@
+import errno
+import fcntl
 import json
 import os
+import subprocess
+import sys
 import threading
 
 import pytest
 
-from advisor.errors import BadInput, Missing, SchemaError
-from advisor.search.log import SCHEMA, Log, of_sessions, read
+from advisor.errors import BadInput, Busy, Missing, SchemaError
+from advisor.search import log as module
+from advisor.search.log import SCHEMA, Log, file_system, is_network, of_sessions, read, set_aside
 
 SESSION = {"kind": "session", "schema": SCHEMA, "session": "s"}
 
@@ -157,3 +162,143 @@ def test_a_pipe_in_the_place_of_a_log_is_refused_at_once(tmp_path):
         read(str(tmp_path / "pipe"))
     with pytest.raises(BadInput, match="regular file"):
         Log(str(tmp_path / "pipe"))
+
+
+# --- case O-01: many writers, and disks that other machines write to ---
+
+JOIN = """
+import sys
+from advisor.search.log import SCHEMA, Log
+path, name = sys.argv[1:]
+sys.stdin.readline()  # all at once
+with Log(path) as log:
+    log.append({"kind": "session", "schema": SCHEMA, "session": name})
+    for k in range(50):
+        log.append({"kind": "race", "session": name, "round": k, "text": "x" * 300})
+"""
+
+
+def test_o01_six_processes_that_begin_a_log_at_once_lose_nothing(tmp_path):
+    path = str(tmp_path / "machines" / "m.jsonl")
+    command = [sys.executable, "-c", JOIN, path]
+    running = [subprocess.Popen([*command, name], stdin=subprocess.PIPE) for name in "abcdef"]
+    for one in running:
+        one.stdin.write(b"\n")
+        one.stdin.flush()
+    assert [one.wait(timeout=60) for one in running] == [0] * 6
+    for one in running:
+        one.stdin.close()
+    found = read(path)
+    assert found.notes == ()
+    for name in "abcdef":
+        assert [r["round"] for r in found.records if r["session"] == name and r["kind"] == "race"] == list(range(50))
+
+
+MOUNTS = r"""/dev/root / ext4 rw 0 0
+server:/home /home nfs4 rw 0 0
+/dev/sdb /home/ada/fast\040disk xfs rw 0 0
+tmpfs /home/bob tmpfs rw 0 0
+server:/b /home/bob nfs rw 0 0
+"""
+
+
+@pytest.mark.parametrize(
+    ("path", "kind", "network"),
+    [
+        ("/var/x.jsonl", "ext4", False),
+        ("/home/ada/x.jsonl", "nfs4", True),
+        ("/home/ada/fast disk/x.jsonl", "xfs", False),
+        ("/home/bob/x.jsonl", "nfs", True),  # mounted later, on top
+        ("/homely", "ext4", False),
+    ],
+)
+def test_o01_the_file_system_of_a_path_is_that_of_the_nearest_mount(path, kind, network, tmp_path):
+    (tmp_path / "mounts").write_text(MOUNTS)
+    found = file_system(path, str(tmp_path / "mounts"))
+    assert (found, is_network(found)) == (kind, network)
+    assert file_system(path, str(tmp_path / "none")) is None
+
+
+def test_o01_on_a_network_disk_one_machine_at_a_time_writes_and_the_other_is_told(tmp_path, monkeypatch):
+    path = str(tmp_path / "m.jsonl")
+    monkeypatch.setattr(module, "file_system", lambda _: "nfs4")
+    monkeypatch.setattr(module, "WRITER_WAIT_S", 0.0)
+    with Log(path) as log:
+        read(path)  # a reader that closes the file does not end the lock
+        with pytest.raises(Busy, match="ADVISOR_HOME"):
+            Log(path)
+        log.append(SESSION)
+    write(tmp_path / "m.jsonl")  # the other one has ended
+    assert read(path).notes == ()
+
+
+def test_o01_a_network_disk_without_locks_is_refused(tmp_path, monkeypatch):
+    def refuses(*_):
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(module, "file_system", lambda _: "nfs")
+    monkeypatch.setattr(fcntl, "flock", refuses)
+    before = len(os.listdir("/proc/self/fd"))
+    with pytest.raises(BadInput, match=r"No locks available.*ADVISOR_HOME"):
+        Log(str(tmp_path / "m.jsonl"))
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+# --- a full disk ---
+
+
+def test_a_disk_that_fills_within_a_record_leaves_a_log_that_loads_and_goes_on(tmp_path, monkeypatch):
+    path = tmp_path / "m.jsonl"
+    true_write = os.write
+    with Log(str(path)) as log:
+        log.append(SESSION)
+        monkeypatch.setattr(os, "write", lambda fd, data: true_write(fd, data[: len(data) // 2]))
+        with pytest.raises(OSError, match="is it full"):
+            log.append({"kind": "race", "session": "s", "round": 0})
+    monkeypatch.undo()
+    found = read(str(path))
+    assert [r["kind"] for r in found.records] == ["session"]
+    assert ["torn last line" in note for note in found.notes] == [True]
+    write(path, 2)
+    assert [r.get("round") for r in read(str(path)).records] == [None, None, 0, 1]
+
+
+def test_a_disk_that_fails_behind_our_back_ends_the_next_record(tmp_path, monkeypatch):
+    """A late failure is told by fsync alone, on the timer's thread: it must not be lost there."""
+    failed = threading.Event()
+
+    def full(_descriptor):
+        failed.set()
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(module, "SYNC_S", 0.01)
+    monkeypatch.setattr(os, "fsync", full)
+    log = Log(str(tmp_path / "m.jsonl"))
+    log.append(SESSION)
+    assert failed.wait(10)
+    for thread in threading.enumerate():
+        if isinstance(thread, threading.Timer):
+            thread.join(10)
+    with pytest.raises(OSError, match="No space left"):
+        log.append(SESSION)
+    with pytest.raises(OSError, match="No space left"):
+        log.close()
+    log.close()
+
+
+# --- case O-03: what a newer program left ---
+
+
+def test_o03_a_log_of_a_newer_program_is_set_aside_whole_and_never_added_to(tmp_path):
+    path = tmp_path / "m.jsonl"
+    for count in range(3):
+        newer = write(path).read_bytes().replace(SCHEMA.encode(), b"advisor.measurements/99.0")
+        path.write_bytes(newer)
+        note = set_aside(str(path))
+        assert "newer" in note
+        assert not path.exists()
+        assert (tmp_path / f"m.jsonl.newer{f'.{count}' if count else ''}").read_bytes() == newer
+    assert set_aside(str(path)) == ""
+    write(path)
+    assert set_aside(str(path)) == ""
+    assert path.exists()
