@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from advisor import __version__, codec, paths
 from advisor.errors import BadInput, UnknownName
-from advisor.kernels import registry
+from advisor.kernels import pools, registry
 from advisor.kernels.memory import is_evicted
 from advisor.kernels.variant import check_expressions, for_machine, variants
 from advisor.pipeline import check_memory, check_shape, own_shape
@@ -154,7 +154,12 @@ def _tune_one(asked: TuneRequest, kernel: str, machine: Machine, progress: Progr
             tuning = _Tuning(request, pool, log, progress, outcome, until, before)
             table, interrupted = _hold_out(tuning, table)
             outcome = outcome._replace(interrupted=interrupted)
-    notes = [*filter(None, [aside, others.sentence(seen), _not_cold(request)]), *outcome.notes, *before.notes]
+    notes = [
+        *filter(None, [aside, others.sentence(seen), _not_cold(request)]),
+        *outcome.notes,
+        *pools.notes(outcome.trials),
+        *before.notes,
+    ]
     if table is not None:
         table, notes = _save(table_path, table, notes)
     missing, failed = _missing(outcome, request, table)

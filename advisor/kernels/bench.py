@@ -11,7 +11,7 @@ import time
 from collections.abc import Sequence
 
 from advisor.kernels import library as lib
-from advisor.kernels import numa
+from advisor.kernels import numa, pools
 from advisor.kernels import operands as ops
 from advisor.kernels.judge import Judgement, judge
 from advisor.kernels.library import Loaded
@@ -61,6 +61,7 @@ class Bench:
         self._passed: dict[tuple[str, Drawn, tuple[int, ...], int | None], Judgement] = {}
         self._calls: dict[tuple[object, ...], int] = {}
         self._runtimes: tuple[str, ...] = ()
+        self._pools: dict[str, tuple[pools.Pool, ...]] = {}
         self._team: Team | None = None
         self._current: Drawn | None = None
         self._memory = numa.Where("default", ())
@@ -105,6 +106,15 @@ class Bench:
             self._libraries[path] = lib.load(trial.binary)
             self._runtimes = lib.openmp_runtimes()
         return self._libraries[path]
+
+    def _pools_of(self, trial: Trial) -> dict[str, object]:
+        """The thread pools of this process, looked for once a library has run, and what is wrong with them."""
+        path = trial.binary.path
+        if path not in self._pools:
+            self._pools[path] = pools.loaded()
+        found = pools.of_team(self._pools[path], trial.threads)
+        said = pools.warnings(found, len(trial.mask))
+        return {"pools": found, "pool_warnings": said} if said else {"pools": found}
 
     def _settle(self, loaded: Loaded, trial: Trial) -> tuple[int, ...]:
         """Pin the team anew when it is another one than last time; thread ids of the team."""
@@ -271,6 +281,7 @@ class Bench:
             "calls": taken.calls,
             "cpus_observed": cpus,
             "openmp": self._runtimes,
+            **self._pools_of(trial),
             "kept_noisy": taken.kept_noisy,
             "rejected": len(taken.rejected_ns),
             "rejected_ns": taken.rejected_ns,

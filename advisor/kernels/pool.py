@@ -15,7 +15,7 @@ from contextlib import AbstractContextManager
 from typing import NamedTuple
 
 from advisor.errors import AdvisorError, BadInput, BuildError, WorkerDied
-from advisor.kernels import shelf
+from advisor.kernels import plausible, shelf
 from advisor.kernels.build import Recipe, build, make_recipe
 from advisor.kernels.child import Answer
 from advisor.kernels.crew import Crew, Lane, lane_of
@@ -28,7 +28,7 @@ from advisor.kernels.messages import Binary, Edge, Hello, Trial
 from advisor.kernels.neighbour import neighbour
 from advisor.kernels.numa import where
 from advisor.kernels.power import Packages
-from advisor.kernels.process import LAUNCH_MASK, openmp_environment
+from advisor.kernels.process import LAUNCH_MASK, kill_running, openmp_environment
 from advisor.kernels.registry import origin
 from advisor.kernels.spec import KernelSpec
 from advisor.kernels.variant import Variant, entry_dims, is_valid, macro_values, missing_isa
@@ -136,6 +136,7 @@ class WorkerPool:
             try:
                 built = [future.result() for future in futures]
             except BaseException:
+                kill_running()  # Ctrl-C: nobody waits for a compiler that takes its time
                 threads.shutdown(cancel_futures=True)
                 raise
         self.crew.settle()
@@ -215,7 +216,8 @@ class WorkerPool:
             answer = self.crew.ask(lane, trial, ask.limit_s)
         except WorkerDied as error:  # not the choice's doing: it may be tried again
             return skipped._replace(reason=str(error), compile_s=built.seconds)
-        return _measurement(problem, choice, answer, trial, (before, _limits()))._replace(compile_s=built.seconds)
+        found = _measurement(problem, choice, answer, trial, (before, _limits()))
+        return plausible.checked(self.spec, found)._replace(compile_s=built.seconds)
 
     def _possible(self, problem: Problem, made: Build, process: Process) -> Variant:
         """The variant of a build that can run here. Raises AdvisorError with what is missing."""

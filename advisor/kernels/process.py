@@ -73,6 +73,16 @@ def worker_environment(process: Process, inherited: Mapping[str, str]) -> dict[s
     return {**clean, **_ONE_BLAS_THREAD, **openmp_environment(process)}
 
 
+_running: set[int] = set()
+"""Commands of `run` that have not ended, whichever thread waits for them."""
+
+
+def kill_running() -> None:
+    """Kill every command that some thread runs now; each `run` then returns soon, as after a crash."""
+    for pid in tuple(_running):
+        kill_group(pid)
+
+
 def widen(pid: int) -> None:
     """Give a child, just started, the launch mask. A child that is already gone needs none."""
     with contextlib.suppress(ProcessLookupError, OSError):
@@ -104,6 +114,7 @@ def run(command: Sequence[str], timeout_s: float, cwd: str | None = None) -> tup
         )
     except OSError as error:
         return 127, str(error)
+    _running.add(child.pid)
     with child:
         widen(child.pid)
         try:
@@ -115,6 +126,8 @@ def run(command: Sequence[str], timeout_s: float, cwd: str | None = None) -> tup
         except BaseException:
             kill_group(child.pid)
             raise
+        finally:
+            _running.discard(child.pid)
     return child.returncode, output.decode(errors="replace")
 
 
