@@ -104,7 +104,7 @@ def _model(fields: dict[str, str]) -> str | None:
     machine = next((v.rpartition("machine = ")[2] for k, v in fields.items() if k.startswith("processor ")), "")
     if machine:
         return f"{_vendor(fields) or 'unnamed'} machine {machine}"
-    return fields.get("cpu") or fields.get("uarch") or fields.get("isa")
+    return fields.get("cpu") or fields.get("cpu model") or fields.get("uarch") or fields.get("isa")
 
 
 def _isa(fields: dict[str, str]) -> tuple[str, ...]:

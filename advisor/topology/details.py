@@ -48,14 +48,17 @@ def memory_total(root: str) -> int | None:
     return _memory_bytes(os.path.join(root, "proc/meminfo"))
 
 
-def node_warnings(layout: Layout) -> tuple[str, ...]:
-    """Sentences on NUMA nodes that cannot be an axis: overlapping ones, and CPUs that belong to none."""
+def node_warnings(layout: Layout, nodes: Sequence[NumaNode] = ()) -> tuple[str, ...]:
+    """Sentences on NUMA nodes that cannot be an axis: overlapping ones, CPUs that belong to none; and odd distances."""
     members = [cpu for _, cpus in layout.nodes for cpu in cpus]
     found = []
     if len(members) != len(set(members)):
         found.append("NUMA nodes overlap: the kernel's tables are wrong, and nodes say nothing about nearness here")
     if members and set(layout.online) - set(members):
         found.append("some online CPUs belong to no NUMA node: numa is a grouping here, not an axis")
+    odd = [str(node.id) for node in nodes if node.distances and len(node.distances) != len(nodes)]
+    if odd:
+        found.append(f"NUMA nodes {', '.join(odd)} tell distances to more or fewer nodes than there are: not used")
     return tuple(found)
 
 
@@ -72,7 +75,8 @@ def core_classes(root: str, layout: Layout) -> tuple[CoreClass, ...]:
     if root == "/" and foreign.is_here():
         return _foreign(online)
     named = _listed(root, online)
-    if named:
+    listed = sum(map(len, named.values()))
+    if listed == len(online):
         return _ranked(named, _strength(root, online))
     for keys in (_parts(root, online), _per_cpu(root, online, "cpu_capacity"), _frequencies(root, online)):
         kinds: dict[str, list[int]] = {}
@@ -80,6 +84,9 @@ def core_classes(root: str, layout: Layout) -> tuple[CoreClass, ...]:
             kinds.setdefault(str(key), []).append(cpu)
         if len(kinds) > 1 and len(keys) == len(online):
             return _ranked(kinds, _strength(root, online))
+    if named:  # cores of a kind that this kernel, or this program, has no name for
+        rest = set(online) - {cpu for cpus in named.values() for cpu in cpus}
+        return _ranked({**named, "other": sorted(rest)}, {})
     alike = bool(_strength(root, online)) or bool(_parts(root, online))
     return (CoreClass("uniform", online, STRONGEST) if alike else CoreClass("unknown", online, None),)
 
@@ -102,7 +109,7 @@ def _listed(root: str, online: Sequence[int]) -> dict[str, list[int]]:
         listed = set(cpu_set(os.path.join(root, "sys/devices", kind, "cpus")) or ())
         if listed & set(online):
             found[kind] = [cpu for cpu in online if cpu in listed]
-    return found if sum(map(len, found.values())) == len(online) else {}
+    return found
 
 
 def _per_cpu(root: str, online: Sequence[int], file: str) -> dict[int, int]:
@@ -161,10 +168,19 @@ def _strength(root: str, online: Sequence[int]) -> dict[int, int]:
     return next((found for ask in tried if len(found := ask()) == len(online)), {})
 
 
+def _part_number(name: str) -> int:
+    """What ranks ARM's own cores where nothing else does: in every design the stronger core has the higher number.
+
+    Source: part numbers in Linux arch/arm64/include/asm/cputype.h; A53 + A73, A55 + A76, A510 + A710 + X2 and others.
+    """
+    implementer, _, part = name.partition("-")
+    return int(part, 16) if implementer == "0x41" and part.startswith("0x") else 0
+
+
 def _ranked(kinds: dict[str, list[int]], strength: dict[int, int]) -> tuple[CoreClass, ...]:
     top = max(strength.values(), default=0)
     best = {name: max((strength[cpu] for cpu in cpus if cpu in strength), default=0) for name, cpus in kinds.items()}
-    order = sorted(kinds, key=lambda name: (-best[name], kinds[name][0]))
+    order = sorted(kinds, key=lambda name: (-best[name], -_part_number(name)))  # else as they came
     return tuple(
         CoreClass(name, tuple(kinds[name]), round(STRONGEST * best[name] / top) if top else None) for name in order
     )

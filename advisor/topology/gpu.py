@@ -256,5 +256,6 @@ def host_node(node: int | None, nodes: Sequence[NumaNode]) -> int | None:
     if at is None or at.cpus:
         return None if at is None else at.id
     order = [n.id for n in nodes]
-    reached = [n for n in hosts if order.index(n.id) < len(at.distances)]
-    return min(reached, key=lambda n: at.distances[order.index(n.id)]).id if reached else None
+    if len(at.distances) != len(order):
+        return None  # distances to nodes that are not there: which is which cannot be told
+    return min(hosts, key=lambda n: at.distances[order.index(n.id)]).id if hosts else None

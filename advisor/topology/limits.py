@@ -130,8 +130,8 @@ def _status(root: str) -> dict[str, str]:
 
 
 def _ids(status: dict[str, str], key: str) -> Ids | None:
-    listed = parse_list(status[f"{key}_list"]) if f"{key}_list" in status else None
-    return listed if listed or key not in status else parse_mask(status[key])
+    """The ids of a set, from its list, else from its mask; None where neither names any: a process runs somewhere."""
+    return parse_list(status.get(f"{key}_list", "")) or parse_mask(status.get(key, "")) or None
 
 
 def _meet(mask: Ids | None, group: Ids | None) -> tuple[Ids | None, tuple[str, ...]]:

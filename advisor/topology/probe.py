@@ -42,7 +42,7 @@ def topology(root: str = "/") -> Machine:
     array = identity.whole(layout)
     cores = sysfs.groups(layout, "core") or tuple((cpu,) for cpu in layout.online)
     sockets = sysfs.groups(layout, "socket")
-    kinds = details.core_classes(root, layout)
+    kinds, nodes = details.core_classes(root, layout), details.numa_nodes(root, layout)
     by_class = {"class": tuple(kind.cpus for kind in kinds)} if len(kinds) > 1 else {}
     return Machine(
         hardware_id=identity.hardware_id(layout, array, root),
@@ -62,20 +62,25 @@ def topology(root: str = "/") -> Machine:
         threads_per_core=max(map(len, cores)),
         array=array,
         groupings=pairs({**dict(layout.groupings), **by_class}),
-        numa_nodes=details.numa_nodes(root, layout),
+        numa_nodes=nodes,
         l3_groups=sysfs.groups(layout, "l3") or (),
         caches=Caches(*layout.caches),
         core_classes=kinds,
         gpus=(),
         environment=pairs({"kernel": release}) if (release := identity.kernel_release(root)) else (),
-        warnings=_warnings(root, limits, layout),
+        warnings=(
+            *limits.warnings,
+            *layout.warnings,
+            *details.node_warnings(layout, nodes),
+            *_warnings(root, limits, layout),
+        ),
         extra=pairs({**_memory(root), **dict(pages.read(root))}),
     )
 
 
 def _warnings(root: str, limits: Limits, layout: sysfs.Layout) -> tuple[str, ...]:
     isolated = set(cpu_set(os.path.join(root, sysfs.CPU, "isolated")) or ()) & set(identity.reach(limits, layout))
-    found = [*limits.warnings, *layout.warnings, *details.node_warnings(layout)]
+    found = []
     if isolated:
         found.append(f"CPUs {span(isolated)} are isolated: the scheduler puts no thread there that is not pinned")
     if limits.cpu_quota is not None and limits.cpu_quota < 1:

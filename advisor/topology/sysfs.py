@@ -13,7 +13,7 @@ import os
 from collections import namedtuple
 
 from advisor.topology import cpuinfo
-from advisor.topology.files import cpu_set, is_folder, number, numbered, span, text
+from advisor.topology.files import cpu_set, is_folder, number, numbered, raw, span, text
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -97,7 +97,8 @@ def groups(layout: Layout, name: str) -> Partition | None:
 def _cpus(root: str, believed: Ids) -> tuple[Ids, Ids, tuple[str, ...]]:
     """Online ids, offline ids, warnings."""
     folder = os.path.join(root, CPU)
-    online = cpu_set(os.path.join(folder, "online")) or _online_by_folder(folder) or believed or (0,)
+    online = cpu_set(os.path.join(folder, "online")) or _online_by_folder(folder) or believed
+    online = online or _online_by_stat(root) or (0,)
     present = cpu_set(os.path.join(folder, "present")) or tuple(numbered(folder, "cpu"))
     warnings: tuple[str, ...] = ()
     if believed and not set(believed) & set(online):
@@ -117,6 +118,13 @@ def _online_by_folder(folder: str) -> Ids:
     ids = numbered(folder, "cpu")
     shown = {cpu for cpu in ids if is_folder(f"{folder}/cpu{cpu}/topology")} or set(ids)
     return tuple(cpu for cpu in ids if cpu in shown and number(f"{folder}/cpu{cpu}/online") != 0)
+
+
+def _online_by_stat(root: str) -> Ids:
+    """Without /sys and without a mask (a recorded tree): the CPUs that the kernel keeps times of."""
+    lines = (raw(os.path.join(root, "proc/stat")) or "").splitlines()
+    tails = (line.split()[0][3:] for line in lines if line.startswith("cpu"))
+    return tuple(sorted(int(tail) for tail in tails if tail.isdigit()))
 
 
 # --- which belong together ---
@@ -176,11 +184,11 @@ def _cores(root: str, online: Ids) -> Partition:
 
 
 def _sockets(root: str, online: Ids, cores: Partition) -> Partition:
-    """Sockets, empty where unknown: package id -1 and siblings that say no more than the cores do (of several CPUs)."""
+    """Sockets, empty where unknown: siblings that say less than the cores do, or no more while the package id is -1."""
     found = _by_siblings(root, online, "socket") or _by_ids(root, online, ("physical_package_id",))
     package = number(os.path.join(root, CPU, f"cpu{online[0]}", "topology/physical_package_id"))
     silent = package is not None and package < 0 and found == cores and len(online) > 1
-    return () if silent else found
+    return () if silent or len(found) > len(cores) > 0 else found
 
 
 def _l3(root: str, online: Ids) -> Partition:

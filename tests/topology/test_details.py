@@ -38,7 +38,7 @@ def test_arm_parts_from_cpuinfo_where_the_register_is_hidden(tmp_path):
     machine(tmp_path, Shape(cores=2))
     block = "processor : {}\nCPU implementer : 0x41\nCPU part : {}\n\n"
     put(tmp_path, "proc/cpuinfo", block.format(0, "0xd03") + block.format(1, "0xd09"))
-    assert [(c.name, c.cpus) for c in classes(tmp_path)] == [("0x41-0xd03", (0,)), ("0x41-0xd09", (1,))]
+    assert [(c.name, c.cpus) for c in classes(tmp_path)] == [("0x41-0xd09", (1,)), ("0x41-0xd03", (0,))]
 
 
 def test_capacity_alone(tmp_path):

@@ -351,6 +351,12 @@ def test_n02_host_nodes(node_id, host):
     assert gpu.host_node(node_id, GRACE) == host
 
 
+def test_n02_a_row_of_distances_that_does_not_fit_is_not_read():
+    """Node 0 is gone, the rows still have its column: which distance is whose cannot be told."""
+    assert gpu.host_node(2, GRACE) == 1
+    assert gpu.host_node(2, (*GRACE, NumaNode(7, (150,), 1 << 30, ()))) is None
+
+
 def test_n02_one_cpu_node_among_nine(tmp_path):
     machine(tmp_path, Shape(cores=72))
     for number in range(1, 9):

@@ -1,7 +1,20 @@
 """Each kind of odd machine, built in a line or two: what its array, its groupings and its placements are."""
 
 import pytest
-from trees import affinity, build, cgroup2, cpu, cpuset, group, hybrid, memory_only, node, put, quota, spell
+from trees import (
+    affinity,
+    build,
+    cgroup2,
+    cpu,
+    cpuset,
+    group,
+    hybrid,
+    memory_only,
+    node,
+    put,
+    quota,
+    spell,
+)
 
 from advisor import identity
 from advisor.kernels.memory import USABLE, room_bytes
