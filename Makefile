@@ -6,6 +6,7 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 DEMO   := ADVISOR_HOME=.demo ADVISOR_CACHE=.demo/cache
+SPACES ?= ../shared/spaces
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-input
 
 .PHONY: demo test lint bench soak clean
@@ -48,6 +49,8 @@ bench: $(VENV)/.ready-dev
 	$(BIN)/python benchmarks/judge.py
 	$(BIN)/python benchmarks/kernels.py
 	$(BIN)/python benchmarks/tune.py
+	@test -d $(SPACES) || echo "benchmarks/spaces.py left out: SPACES=FOLDER names recorded spaces in the T4 format" >&2
+	test ! -d $(SPACES) || $(BIN)/python benchmarks/spaces.py $(SPACES)
 
 soak: $(VENV)/.ready-dev
 	$(BIN)/python -m pytest -m soak

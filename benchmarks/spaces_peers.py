@@ -1,0 +1,198 @@
+"""The peers of benchmarks/spaces.py: Kernel Tuner's own strategies, Optuna's TPE and random search, on one account.
+
+Each takes an account and a seed and evaluates until nothing is left. All know what our search knows: which
+configurations are in the space, and whether one failed.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import random
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from optuna.distributions import CategoricalDistribution
+
+from advisor.search.replay import Account, Recorded, Spent
+
+KERNEL_TUNER = {
+    "genetic": "kernel_tuner.strategies.genetic_algorithm",
+    "greywolf": "kernel_tuner.strategies.gen_adaptive_tabu_greywolf",
+    "hybrid_vndx": "kernel_tuner.strategies.gen_hybrid_vndx",
+}
+"""Our name -> its module. Options stay at Kernel Tuner's defaults, which its authors tuned on these kernels."""
+
+TPE_ASKS = 10
+"""TPE proposes what it knows already and what is not in the space; after so many in a row it is given a new
+configuration at random. Without that help 9 of 20 searches hung on a few configurations."""
+
+Search = Callable[[Account, int, Sequence[Recorded]], None]
+"""Evaluates until nothing is left. Takes an account, a seed, and the same kernel's spaces on other devices."""
+
+
+def values(space: Recorded) -> dict[str, list[Any]]:
+    """Each parameter's values, numbers ascending, anything else in the order of the file."""
+    columns = {name: [row[k] for row in space.configurations] for k, name in enumerate(space.names)}
+    return {name: _ordered(list(dict.fromkeys(column))) for name, column in columns.items()}
+
+
+def _ordered(found: list[Any]) -> list[Any]:
+    return sorted(found) if all(isinstance(value, int | float) for value in found) else found
+
+
+def random_search(account: Account, seed: int, known: Sequence[Recorded] = ()) -> None:
+    """Every configuration in an order drawn at random."""
+    order = np.random.default_rng(seed).permutation(len(account.space.configurations))
+    for index in order[: account.left]:
+        account.evaluate(int(index))
+
+
+# --- Kernel Tuner ---
+
+
+class _Runner:
+    """Stands where Kernel Tuner's simulation runner stands: results come from the account.
+
+    As there, a configuration counts towards the budget the first time only, and the batch that uses the budget up ends
+    with results that are missing.
+    """
+
+    def __init__(self, account: Account, positions: dict[tuple[Any, ...], int]) -> None:
+        from kernel_tuner.util import RuntimeFailedConfig
+
+        self._account, self._positions, self._error = account, positions, RuntimeFailedConfig()
+        self._repeats = 0
+
+    def add_strategy_time(self, seconds: float) -> None:
+        """Nobody asks for it here."""
+
+    def run(self, batch: list[Any], options: Any) -> list[dict[str, Any] | None]:
+        """Results of a batch, None from where the budget is used up."""
+        results: list[dict[str, Any] | None] = []
+        for configuration in batch:
+            if options.budget.is_done():
+                results.append(None)
+                continue
+            index = self._positions[tuple(configuration)]
+            if index not in self._account.told:
+                options.budget.add_evaluations(1)
+            value = self._account.evaluate(index)
+            row = dict(zip(self._account.space.names, configuration, strict=True))
+            results.append({**row, "__error__": self._error} if value is None else {**row, "time": value})
+        return results
+
+
+_spaces: dict[str, Any] = {}
+"""Kernel Tuner's index of the last space: it takes longer than a search, and does not depend on the seed."""
+
+
+def _searchspace(space: Recorded) -> Any:
+    if space.label not in _spaces:
+        from kernel_tuner.searchspace import Searchspace
+
+        rows = {str(k): dict(zip(space.names, row, strict=True)) for k, row in enumerate(space.configurations)}
+        _spaces.clear()
+        _spaces[space.label] = Searchspace(None, None, None, from_cache={"tune_params": values(space), "cache": rows})
+    return _spaces[space.label]
+
+
+def kernel_tuner(name: str) -> Search:
+    """One of its strategies, on the space as `tune_kernel` would build it, `max_fevals` as the budget."""
+
+    def search(account: Account, seed: int, known: Sequence[Recorded] = ()) -> None:
+        from kernel_tuner.interface import Options
+        from kernel_tuner.util import TuningBudget
+
+        module = importlib.import_module(KERNEL_TUNER[name])
+        random.seed(seed)
+        np.random.seed(seed)
+        limit = account.left
+        options = Options(
+            objective=["time"],
+            objective_higher_is_better=[False],
+            strategy_options=Options(max_fevals=limit),
+            max_fevals=limit,
+            budget=TuningBudget(None, limit),
+            verbose=False,
+        )
+        positions = {row: k for k, row in enumerate(account.space.configurations)}
+        space = _searchspace(account.space)
+        try:
+            module.tune(space, _Runner(account, positions), options)
+        except Spent:
+            return
+
+    return search
+
+
+# --- Optuna ---
+
+
+def tpe(account: Account, seed: int, known: Sequence[Recorded] = ()) -> None:
+    """Optuna's TPE with its defaults, the parameters categorical.
+
+    What is not in the space and what failed is told as failed; the former is not counted. What was known is told again
+    and not counted. See `TPE_ASKS` for the help it is given.
+    """
+    import optuna
+    from optuna.trial import TrialState
+
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    lists = {name: listed for name, listed in values(account.space).items() if len(listed) > 1}
+    positions = _codes(account.space, lists)
+    codes = list(positions)
+    distributions: Any = {name: CategoricalDistribution(range(len(lists[name]))) for name in lists}
+    study = optuna.create_study(sampler=optuna.samplers.TPESampler(seed=seed))
+    chance, idle = random.Random(seed), 0
+    while account.left > 0:
+        if idle >= TPE_ASKS:
+            new = [index for index in range(len(codes)) if index not in account.told]
+            study.enqueue_trial(dict(zip(lists, codes[chance.choice(new)], strict=True)))
+        trial = study.ask(distributions)
+        index = positions.get(tuple(trial.params[name] for name in lists))
+        idle = idle + 1 if index is None or index in account.told else 0
+        value = None if index is None else account.evaluate(index)
+        if value is None:
+            study.tell(trial, state=TrialState.FAIL)
+        else:
+            study.tell(trial, value)
+
+
+def _codes(space: Recorded, lists: dict[str, list[Any]]) -> dict[tuple[int, ...], int]:
+    """Where each parameter's value stands in its list, for every configuration -> its index."""
+    columns = [(space.names.index(name), {value: k for k, value in enumerate(lists[name])}) for name in lists]
+    return {tuple(place[row[c]] for c, place in columns): k for k, row in enumerate(space.configurations)}
+
+
+# --- what others know ---
+
+
+def portfolio(account: Account, seed: int, known: Sequence[Recorded] = ()) -> None:
+    """What was best on the other devices: by mean log time over each one's optimum, failures as the slowest there."""
+    scores = np.zeros(len(account.space.configurations))
+    for other in known:
+        slowest = float(np.nanmax(other.time_ms))
+        places = {row: k for k, row in enumerate(other.configurations)}
+        at = [places.get(row) for row in account.space.configurations]
+        times = np.array([slowest if k is None or other.failed[k] else float(other.time_ms[k]) for k in at])
+        scores += np.log(times / other.optimum_ms)
+    ties = np.random.default_rng(seed).random(len(scores))
+    for index in np.lexsort((ties, scores))[: account.left]:
+        account.evaluate(int(index))
+
+
+def strategies(prior: bool) -> dict[str, Search]:
+    """Ours and the peers that are installed, by name; the portfolio only where there is something to know."""
+    there = importlib.util.find_spec("kernel_tuner") is not None
+    theirs = {name: kernel_tuner(name) for name in KERNEL_TUNER} if there else {}
+    informed: dict[str, Search] = {"portfolio": portfolio} if prior else {}
+    return {**informed, **theirs, "tpe": tpe, "random": random_search}
+
+
+def absent() -> tuple[str, ...]:
+    """A line for the peers that are left out."""
+    if importlib.util.find_spec("kernel_tuner") is not None:
+        return ()
+    return (f"{', '.join(KERNEL_TUNER)} left out: Kernel Tuner is not installed; pip install -e '.[bench]'",)
