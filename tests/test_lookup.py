@@ -10,7 +10,7 @@ from tabling import FOUR, MADE, ONE, PASSIVE, SHAPE, SPIN, choice, here, machine
 from advisor import gather, paths, site, tablefile
 from advisor.errors import BadInput, Missing
 from advisor.lookup import Policy
-from advisor.policy.learn import learn, with_heldout
+from advisor.policy.learn import Beside, learn, with_heldout
 from advisor.records import pairs
 from advisor.topology.placement import evaluate
 
@@ -568,3 +568,114 @@ def test_stored_placements_are_expressions_evaluated_here(home):
     write(home, table())
     answer = Policy.load().choose("decode", 4096)
     assert answer.cpus == evaluate(answer.placement, here().array, here().allowed, answer.threads)
+
+
+# --- what a choice is best at ---
+
+
+def with_objectives(folder, objective="latency"):
+    passive = choice(threads=4, process=PASSIVE)
+    times = {FOUR: 100.0, ONE: 400.0, passive: 100.5}
+    stolen = [tabling.look(n, c, ns) for n in (64, 1024) for c, ns in ((FOUR, 9e4), (ONE, 410.0), (passive, 200.0))]
+    made = MADE._replace(objective=objective)
+    write(folder, learn(machine(), [race(n, times) for n in (64, 1024)], [], made, Beside(stolen)))
+
+
+def test_an_objective_is_chosen_when_tables_are_loaded(home):
+    with_objectives(home)
+    fast, safe = Policy.load().choose("decode", 64), Policy.load(objective="robust").choose("decode", 64)
+    assert (fast.threads, fast.objective) == (4, "latency")
+    assert (safe.threads, safe.objective, safe.basis) == (1, "robust", "EXACT")
+    assert safe.stolen_mean_ns == pytest.approx(safe.fragility * 400.0)
+    assert safe.stolen_p99_ns >= safe.stolen_mean_ns
+    assert "chosen for the best mean time beside a busy neighbour" in safe.why
+    assert "OMP_WAIT_POLICY=passive: 2.1x faster beside a busy neighbour" in safe.why
+    assert "neighbour" not in fast.why
+    with pytest.raises(BadInput, match="no such objective"):
+        Policy.load(objective="speed")
+
+
+def test_a_table_that_was_made_for_an_objective_answers_with_it(home):
+    with_objectives(home, "robust")
+    assert Policy.load().choose("decode", 64).objective == "robust"
+    assert Policy.load(objective="latency").choose("decode", 64).threads == 4
+
+
+def test_the_best_process_part_is_that_of_the_objective_also_between_tuned_n(home):
+    with_objectives(home)
+    policy = Policy.load(objective="robust")
+    for n in (64, 500, 1024):
+        answer = policy.best("decode", n)
+        assert (answer.wait_policy, answer.threads) == ("passive", 4)
+    assert policy.best("decode", 9999).basis == "DEFAULT"
+
+
+def test_an_objective_without_figures_is_answered_by_time_and_says_so(home):
+    write(home, table())
+    answer = Policy.load(objective="robust").choose("decode", 64)
+    assert (answer.basis, answer.objective, answer.threads) == ("EXACT", "latency", 1)
+
+
+def test_the_winner_of_a_tie_is_named_though_another_process_part_looked_faster(home):
+    """The race calls these two a tie and takes the fewest threads; both commands name the same choice."""
+    two_passive = choice(threads=2, process=PASSIVE)
+    verdicts = [race(n, {FOUR: 100.0, two_passive: 100.5}) for n in (64, 1024)]
+    verdicts = [verdict._replace(winner=two_passive) for verdict in verdicts]
+    write(home, learn(machine(), verdicts, [], MADE))
+    answer = Policy.load().best("decode", 64)
+    assert (answer.threads, answer.wait_policy) == (2, "passive")
+    assert Policy.load().choose("decode", 64).threads == 4
+
+
+def test_a_contended_figure_is_said_to_be_one_and_gives_no_gain(home):
+    def crowded(verdict, which):
+        standings = tuple(s._replace(contended=s.choice == which) for s in verdict.standings)
+        return verdict._replace(standings=standings)
+
+    verdicts = [
+        crowded(race(64, {ONE: 100.0, FOUR: 300.0}, default=FOUR), ONE),
+        crowded(race(256, {ONE: 100.0, FOUR: 300.0}, default=FOUR), FOUR),
+        race(1024, {ONE: 100.0, FOUR: 300.0}, default=FOUR),
+    ]
+    write(home, learn(machine(), verdicts, [], MADE))
+    at = {n: Policy.load().choose("decode", n) for n in (64, 256, 1024)}
+    assert [answer.contended for answer in at.values()] == [True, False, False]
+    assert [answer.gain for answer in at.values()] == [None, None, 3.0]
+    assert "contended" in at[64].warnings[-1]
+    assert at[256].warnings == ()
+
+
+def test_a_table_of_the_first_minor_version_answers_as_ever(home):
+    path = write(home, table())
+    document = tablefile.read_json(path)
+    for section in document["sections"]:
+        for key in ("objective", "alternatives", "wins"):
+            del section[key]
+    document |= {"schema": "advisor.table/1.0"}
+    document["table_id"] = tablefile.content_id(document)
+    new = [Policy.load().choose("decode", n) for n in (64, 100, 1024, 5000)]
+    with open(path, "w", encoding="utf-8") as file:
+        json.dump(document, file)
+    old = [Policy.load().choose("decode", n) for n in (64, 100, 1024, 5000)]
+    assert [a._replace(table_id=None) for a in old] == [a._replace(table_id=None) for a in new]
+
+
+def test_rows_of_an_objective_are_checked_like_all_others(home):
+    with_objectives(home)
+    path = os.path.join(home, "decode.table.json")
+    document = tablefile.read_json(path)
+    rows = next(a["rows"] for s in document["sections"] for a in s["alternatives"] if a["rows"])
+    rows[0]["high"] += 1
+    with pytest.raises(BadInput, match="one range"):
+        tablefile.check_table(document)
+
+
+def test_regimes_are_problems_of_their_own(home):
+    verdicts = [race(n, {ONE: 100.0, FOUR: 300.0}) for n in (64, 1024)]
+    cold = [v._replace(problem=v.problem._replace(regime="cold")) for v in (race(64, {FOUR: 900.0, ONE: 999.0}),)]
+    write(home, learn(machine(), [*verdicts, *cold], [], MADE))
+    policy = Policy.load()
+    assert policy.choose("decode", 64, regime="warm").threads == 1
+    assert policy.choose("decode", 64, regime="cold").threads == 4
+    assert policy.choose("decode", 64).basis == "DEFAULT"
+    assert "regime" in policy.problems()[0]

@@ -132,10 +132,12 @@ class Run:
         watch = self._watch
         if watch is None or watch.problem != problem:
             return
-        known = [(value, repr(m.choice), m) for m in self.looks.get(problem, {}).values() if (value := value_of(m))]
-        if watch.choice is None and known:
-            best = min(known, key=lambda entry: entry[:2])[2]
-            watch.refer_to(best.choice, best.seconds - best.compile_s)
+        if watch.choice is None:
+            looks = self.looks.get(problem, {}).values()
+            known = [(value, repr(look.choice), look) for look in looks if (value := value_of(look))]
+            if known:
+                best = min(known, key=lambda entry: entry[:2])[2]
+                watch.refer_to(best.choice, best.seconds - best.compile_s)
         if watch.choice is None or not watch.is_due(self.clock()):
             return
         begun, ask = self.clock(), protocol.reading(self.request.options.trial_limit_s)

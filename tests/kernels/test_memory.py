@@ -5,8 +5,9 @@ from __future__ import annotations
 import kernel_fixtures as fixtures
 import pytest
 
-from advisor.kernels.memory import need_bytes, operand_bytes, room_bytes
+from advisor.kernels.memory import MOST_SETS, is_evicted, need_bytes, operand_bytes, operand_sets, room_bytes
 from advisor.kernels.registry import spec
+from advisor.records import Caches
 
 GIB = 1 << 30
 
@@ -95,3 +96,19 @@ def test_need_counts_each_buffer_in_the_type_that_it_is_stored_in():
     cache, rows = 2 * 2 * 2 * 100 * 64, 2 * 2 * 4 * 64  # k and v; q and out
     assert operand_bytes(decode, problem) == 2 * cache + 4 * rows
     assert need_bytes(decode, problem) == 2 * (2 * cache + 4 * rows) + 8 * (cache + rows)
+
+
+def test_cold_operands_rotate_through_more_than_the_caches():
+    decode, machine = (
+        spec("decode"),
+        fixtures.here()._replace(caches=Caches(None, None, 32 << 20), l3_groups=((0,), (1,))),
+    )
+    warm, cold = (decode.problem(4096, regime=regime) for regime in ("warm", "cold"))
+    assert operand_sets(machine, decode, warm) == 1
+    rotated = operand_sets(machine, decode, cold) * operand_bytes(decode, cold)
+    assert 128 << 20 <= rotated <= (128 << 20) + 2 * operand_bytes(decode, cold)
+    assert is_evicted(machine, decode, cold)
+    assert operand_sets(machine, decode, cold._replace(n=10**7)) == 2
+    assert operand_sets(machine, decode, cold._replace(n=1)) == MOST_SETS
+    assert not is_evicted(machine, decode, cold._replace(n=1))
+    assert need_bytes(decode, cold, operand_sets(machine, decode, cold)) > 128 << 20

@@ -20,6 +20,7 @@ from advisor.kernels.child import Child
 from advisor.kernels.compilers import compilers
 from advisor.kernels.crew import LIBOMP_WORKERS
 from advisor.kernels.executor import Ask
+from advisor.kernels.memory import operand_sets
 from advisor.kernels.pool import WorkerPool
 from advisor.kernels.variant import read_variant, variants
 from advisor.records import NumaNode, Team
@@ -134,8 +135,10 @@ def test_float64_and_cold_and_own_pages(found):
             for count in (threads(), 1, threads()):
                 got = pool.measure(problem, fixtures.choice(found["plain"], count), ASK)
                 assert got.status == "ok", got.reason
-            assert dict(got.conditions)["sets"] == (1 if problem.regime == "warm" else pool._sets(problem))
-    assert pool._sets(problem) > 1
+            assert dict(got.conditions)["sets"] == (
+                1 if problem.regime == "warm" else operand_sets(pool.machine, pool.spec, problem)
+            )
+    assert operand_sets(pool.machine, pool.spec, problem) > 1
 
 
 # --- bad variants ---

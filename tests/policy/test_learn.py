@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from tabling import DEFAULT, FOUR, MADE, ONE, PASSIVE, TWO, choice, look, machine, race, table
 
 from advisor.errors import BadInput
-from advisor.policy.learn import choose, crossing, learn, with_heldout
+from advisor.policy.learn import Beside, choose, crossing, learn, with_heldout
+from advisor.records import OBJECTIVES, pairs
 
 PASSIVE_FOUR = choice(threads=4, process=PASSIVE)
 
@@ -164,3 +165,85 @@ def test_the_same_records_give_the_same_table():
 def test_nothing_to_learn_from_is_refused():
     with pytest.raises(BadInput, match="races of one kernel"):
         learn(machine(), [], [look(64, ONE, 1.0)], MADE)
+
+
+# --- what a choice is best at ---
+
+
+def noisy(n, what, ns):
+    return look(n, what, ns)._replace(conditions=pairs({"kept_noisy": 9}))
+
+
+def raced_and_stolen():
+    """Four threads win quiet; beside a neighbour they stall, and passive ones do not."""
+    sizes = (64, 1024)
+    verdicts = [race(n, {FOUR: 100.0, TWO: 104.0, ONE: 400.0, PASSIVE_FOUR: 150.0}) for n in sizes]
+    stolen = [
+        look(n, c, ns) for n in sizes for c, ns in ((FOUR, 90000.0), (TWO, 8e4), (ONE, 410.0), (PASSIVE_FOUR, 200.0))
+    ]
+    return verdicts, stolen
+
+
+def sections(made):
+    return {section.process: section for section in made.sections}
+
+
+def test_a_table_holds_rows_for_every_objective_that_its_figures_allow():
+    verdicts, stolen = raced_and_stolen()
+    found = sections(learn(machine(), verdicts, [], MADE, Beside(stolen)))
+    active, passive = found[DEFAULT], found[PASSIVE]
+    assert [choose(active, 64, objective) for objective in OBJECTIVES] == [FOUR, ONE, TWO]
+    assert [choose(passive, 64, objective) for objective in ("latency", "robust")] == [PASSIVE_FOUR, PASSIVE_FOUR]
+    assert active.objective == "latency"
+    assert [a.objective for a in passive.alternatives if not a.rows] == ["robust", "efficiency"]  # as its own rows
+
+
+def test_it_is_told_where_a_section_is_the_best_of_all_process_parts():
+    verdicts, stolen = raced_and_stolen()
+    found = sections(learn(machine(), verdicts, [], MADE, Beside(stolen)))
+    assert dict(found[DEFAULT].wins) == {"latency": (64, 1024), "efficiency": (64, 1024)}
+    assert dict(found[PASSIVE].wins) == {"robust": (64, 1024)}
+
+
+def test_the_rows_are_for_the_objective_that_was_asked():
+    verdicts, stolen = raced_and_stolen()
+    made = learn(machine(), verdicts, [], MADE._replace(objective="robust"), Beside(stolen))
+    active = sections(made)[DEFAULT]
+    assert (active.objective, choose(active, 64), choose(active, 64, "latency")) == ("robust", ONE, FOUR)
+
+
+def test_without_figures_beside_a_neighbour_robust_is_not_claimed():
+    verdicts, _ = raced_and_stolen()
+    active = sections(learn(machine(), verdicts, [], MADE))[DEFAULT]
+    assert [a.objective for a in active.alternatives] == ["efficiency"]
+    asked = sections(learn(machine(), verdicts, [], MADE._replace(objective="robust")))[DEFAULT]
+    assert (asked.objective, choose(asked, 64)) == ("robust", FOUR)
+
+
+def test_robust_borders_lie_where_the_times_beside_the_neighbour_cross():
+    verdicts = [race(n, {FOUR: 100.0, ONE: 400.0}) for n in (100, 10**6)]
+    stolen = [look(100, FOUR, 1e5), look(100, ONE, 1e3), look(10**6, FOUR, 1e6), look(10**6, ONE, 1e7)]
+    rows = choose_rows(only(learn(machine(), verdicts, [], MADE, Beside(stolen))), "robust")
+    # log ratio of ONE over FOUR goes from log(0.01) to log(10) over four decades of n: zero after two thirds
+    assert rows[1].low == round(100 * 10 ** (4 * 2 / 3))
+
+
+def choose_rows(section, objective):
+    return next(a.rows for a in section.alternatives if a.objective == objective)
+
+
+def test_points_carry_fragility_and_what_was_contended():
+    verdicts, stolen = raced_and_stolen()
+    standings = tuple(s._replace(contended=s.choice == FOUR) for s in verdicts[0].standings)
+    verdicts[0] = verdicts[0]._replace(standings=standings)
+    made = learn(machine(), verdicts, [noisy(4096, FOUR, 900.0)], MADE, Beside(stolen))
+    points = {point.n: point for point in sections(made)[DEFAULT].rows[0].points}
+    assert points[64].fragility == pytest.approx(points[64].stolen.mean_ns / 100.0, rel=1e-3)
+    assert [points[n].contended for n in (64, 1024, 4096)] == [True, False, True]
+    assert points[1024].joules is None
+
+
+def test_looks_that_drift_are_compared_by_their_corrected_times():
+    looks = [look(256, ONE, 500.0), look(256, TWO, 600.0)._replace(conditions=pairs({"drift": 1.5}))]
+    section = only(learn(machine(), [race(64, {FOUR: 4.0, ONE: 1.0})], looks, MADE))
+    assert choose(section, 256) == TWO

@@ -4,6 +4,7 @@ import pytest
 from fake import FakeClock, FakeExecutor, quiet, synthetic_noise
 from judging import PROBLEM, contender, judge_fake, noises, wilson
 
+from advisor.records import pairs
 from advisor.search.race import LEAST_ROUNDS, LOOKS, Heat, RaceOptions, race
 
 RACES = 200
@@ -168,3 +169,22 @@ def test_noise_of_tests_is_what_it_says():
     values = [noise(k) for k in range(4000)]
     assert 0.002 < sum(value < 0.75 for value in values) / 4000 < 0.03
     assert all(series(k) > 0 for (series,) in noises(1).values() for k in range(2000))
+
+
+class Crowded(FakeExecutor):
+    """From a sample on, everything is kept although it is noisy, as beside a loop that was started half-way."""
+
+    noisy_from = 0
+
+    def measure(self, problem, choice, ask):
+        found = super().measure(problem, choice, ask)
+        noisy = len(self.asked) > self.noisy_from
+        return found._replace(conditions=pairs({"rejected": 4 * noisy, "kept_noisy": int(noisy)}))
+
+
+@pytest.mark.parametrize(("noisy_from", "contended"), [(0, True), (8, True), (10**6, False)])
+def test_a05_a_figure_is_contended_when_half_of_its_samples_were_noisy(noisy_from, contended):
+    executor = Crowded(times(a=100.0, b=110.0))
+    executor.noisy_from = noisy_from
+    verdict = run(executor, A, B)
+    assert [standing.contended for standing in verdict.standings] == [contended] * 2

@@ -5,9 +5,10 @@ from contextlib import contextmanager
 import pytest
 from fake import FakeExecutor, FakeSpec, decode_ns, fake_machine, fake_variants
 
-from advisor.policy.learn import Beside, Made, learn
+from advisor.policy.learn import Beside, Made, choose, learn
 from advisor.search.known import past
 from advisor.search.log import Log, read
+from advisor.search.objective import picked
 from advisor.search.request import Options, Request
 from advisor.search.space import SpaceOptions, Toolchain
 from advisor.search.stolen import neighbour_cpu
@@ -100,3 +101,33 @@ def test_the_neighbour_takes_what_all_cores_but_one_leaves_free():
     machine = fake_machine(sockets=2, cores=4)
     assert neighbour_cpu(machine) == max(machine.allowed_cpus)
     assert neighbour_cpu(machine._replace(allowed_cpus=(1, 3))) == 3
+
+
+def test_every_finalist_is_measured_winners_and_defaults_first(tmp_path):
+    outcome, fake = go(request(), tmp_path)
+    finals = [verdict for verdict in outcome.verdicts if verdict.purpose == "final"]
+    raced = {(v.problem, s.choice) for v in finals for s in v.standings if s.summary}
+    order = [(problem, choice) for problem, choice, _ in fake.besides]
+    assert set(order) == raced
+    assert order[: len(finals)] == [(v.problem, v.winner) for v in finals]
+    assert {(v.problem, v.default) for v in finals} <= set(order[: 2 * len(finals)])
+
+
+def test_a_budget_that_ends_there_is_told(tmp_path):
+    asked = request(budget_s=6.0)
+    outcome, _ = go(asked, tmp_path)
+    assert any("finalists beside a neighbour" in note for note in outcome.notes)
+    assert outcome.stolen
+
+
+def test_who_asks_for_robust_choices_gets_the_one_that_stalls_least_in_a_quick_run_too(tmp_path):
+    asked = request(quick=True, objective="robust")
+    outcome, _ = go(asked, tmp_path)
+    made = MADE._replace(objective="robust")
+    table = learn(asked.machine, outcome.verdicts, outcome.trials, made, Beside(outcome.stolen))
+    for verdict in (v for v in outcome.verdicts if v.purpose == "final"):
+        best = picked(verdict, "robust", outcome.stolen)
+        assert best.team.threads == 1 or best.process.wait_policy == "passive"
+        winning = [s for s in table.sections if verdict.problem.n in dict(s.wins).get("robust", ())]
+        assert winning
+        assert {choose(s, verdict.problem.n).build for s in winning} == {best.build}
