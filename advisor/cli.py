@@ -304,6 +304,26 @@ def validate(
 
 
 @app.command()
+def export(
+    log: Annotated[str, typer.Argument(help="A measurements.jsonl.")],
+    out: Annotated[str, typer.Option(help="The folder to write to.")],
+    output: Annotated[str, typer.Option("--format", help="t4: the community's format of recorded spaces.")] = "t4",
+    as_json: Json = False,
+) -> None:
+    """Write a log for other tuners' tools: one file a problem, every sample in it."""
+    from advisor import exporting
+
+    found = exporting.export(log, output, out)
+    for note in found.notes:
+        say(note)
+    if as_json:
+        _emit({"files": [{"path": p, "results": r} for p, r in zip(found.files, found.results, strict=True)]})
+        return
+    for path, count in zip(found.files, found.results, strict=True):
+        typer.echo(f"{path}: {count} configurations")
+
+
+@app.command()
 def doctor(as_json: Json = False) -> None:
     """Say what is missing on this machine, and what to do about it."""
     from advisor import show
