@@ -6,11 +6,13 @@ import io
 import sys
 
 import pytest
+from tabling import FOUR, ONE, look, race
 
-from advisor import render, show
+from advisor import render, show, tuning
 from advisor.doctor import Finding
 from advisor.kernels.verify import Row
-from advisor.records import Problem
+from advisor.records import STATUSES, Problem, pairs
+from advisor.search.request import Outcome, Report
 
 
 def drawn():
@@ -90,3 +92,56 @@ def test_skipped_checks_have_no_error_and_no_tool():
     text = show.verified([row("amx", None, "skipped", tolerance=None)])
     assert "1 skipped" in text
     assert "made with" not in text
+
+
+# --- the sheet of a tuning ---
+
+
+def tuned_sheet(verdicts, stolen=(), objective="latency", regime="warm"):
+    """Lines of the sheet, words of each; its report is of the first verdict."""
+    problem = verdicts[0].problem._replace(regime=regime)
+    verdicts = tuple(v._replace(problem=v.problem._replace(regime=regime)) for v in verdicts)
+    stolen = tuple(m._replace(problem=m.problem._replace(regime=regime)) for m in stolen)
+    seconds = pairs({"total": 2.0, "in_kernel": 1.0, "compile": 0.5, "overhead": 0.5})
+    counts = pairs(dict.fromkeys(STATUSES, 0))
+    reports = (Report(problem, 9, 3, "done", 1.0),)
+    outcome = Outcome(verdicts, (), counts, seconds, 9, False, (), reports, (), stolen)
+    result = tuning.TuneResult("decode", outcome, None, "t", "l", "", (), False, objective)
+    return show.tuned(result), tuning.result_json(result)["best"]
+
+
+def test_the_sheet_names_the_choice_of_the_objective_with_both_figures():
+    verdict = race(64, {FOUR: 100.0, ONE: 400.0})
+    stolen = [look(64, FOUR, 9e4), look(64, ONE, 410.0)]
+    text, (best,) = tuned_sheet([verdict], stolen)
+    assert "shared core" in text
+    assert (best["choice"]["team"]["threads"], best["p25_ns"]) == (4, 100.0)
+    assert best["fragility"] == pytest.approx(best["stolen_mean_ns"] / 100.0)
+    assert "chosen for" not in text
+    text, (best,) = tuned_sheet([verdict], stolen, "robust")
+    assert best["choice"]["team"]["threads"] == 1
+    assert best["stolen_p99_ns"] >= best["stolen_mean_ns"]
+    assert "chosen for robust" in text
+    assert "+300.0% of the fastest" in text
+
+
+def test_the_sheet_names_the_regime_that_is_not_the_usual_one():
+    assert "cold cache" in tuned_sheet([race(64, {FOUR: 100.0})], regime="cold")[0]
+    assert "cache" not in tuned_sheet([race(64, {FOUR: 100.0})])[0]
+
+
+@pytest.mark.parametrize("which", [ONE, FOUR])
+def test_a_contended_figure_gives_no_ratio_to_the_default(which):
+    verdict = race(64, {FOUR: 400.0, ONE: 100.0})
+    standings = tuple(s._replace(contended=s.choice == which) for s in verdict.standings)
+    assert "4.00x" in tuned_sheet([verdict])[0]
+    text, (best,) = tuned_sheet([verdict._replace(standings=standings)])
+    assert "4.00x" not in text
+    assert "contended" in text
+    assert best["contended"] is (which == ONE)
+
+
+def test_a_default_that_failed_after_some_samples_gives_no_ratio():
+    verdict = race(64, {FOUR: 400.0, ONE: 100.0})
+    standings = tuple(s._replace(outcome="failed") if s.choice == FOUR else s for s in verdict.standings)
+    assert "4.00x" not in tuned_sheet([verdict._replace(standings=standings)])[0]

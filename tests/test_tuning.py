@@ -9,9 +9,12 @@ import pytest
 from commanding import SCALE
 
 from advisor import pipeline, records, tuning
-from advisor.errors import BadInput
+from advisor.errors import BadInput, UnknownName
 from advisor.kernels import registry
+from advisor.kernels.memory import operand_sets
 from advisor.policy.store import load_table
+from advisor.records import Caches
+from advisor.search.others import Others, User
 from advisor.search.request import Silent
 
 DIRS = (SCALE[-1],)
@@ -77,7 +80,50 @@ def test_a_header_whose_expressions_have_no_value_is_refused_by_name(home, valid
         pipeline.verify(pipeline.VerifyRequest(("scale",), kernel_dirs=(*DIRS, str(home))), Silent())
 
 
+@pytest.mark.parametrize("wrong", [{"regime": "tepid"}, {"objective": "speed"}])
+def test_an_unknown_regime_or_objective_is_refused(home, wrong):
+    asked = tuning.TuneRequest(("scale",), (64,), kernel_dirs=DIRS, **wrong)
+    with pytest.raises(UnknownName, match="no such"):
+        tuning.tune(asked, Silent())
+    assert not os.path.exists(home / "home")
+
+
+def test_memory_for_the_copies_of_the_cold_regime_is_checked_first(home, monkeypatch):
+    machine = tuning.topology.probe()
+    room = operand_sets(machine, registry.spec("decode"), registry.spec("decode").problem(64, regime="cold")) << 16
+    monkeypatch.setattr(pipeline, "room_bytes", lambda: room // 2)
+    asked = tuning.TuneRequest(("decode",), (64,))
+    assert tuning._request(asked, "decode", machine, None).problems[0].regime == "warm"
+    with pytest.raises(BadInput, match="in the cold regime"):
+        tuning._request(asked._replace(regime="cold"), "decode", machine, None)
+
+
+def test_small_operands_that_stay_in_cache_are_named(home):
+    machine = tuning.topology.probe()._replace(caches=Caches(None, None, 1 << 30))
+    asked = tuning.TuneRequest(("scale",), (64, 1024), kernel_dirs=DIRS, regime="cold")
+    request = tuning._request(asked, "scale", machine, None)
+    assert tuning._not_cold(request).startswith("n = 64, 1024: operands are so small")
+    assert tuning._not_cold(tuning._request(asked._replace(regime="warm"), "scale", machine, None)) == ""
+
+
 # --- what a table keeps ---
+
+
+def test_who_else_uses_the_machine_is_said_before_tuning_starts_and_logged(home, monkeypatch):
+    busy = Others(0.0, 0.5, 0.0, 3.0, (User("make", 2, 1.5),), ("half of it is used by others",))
+    monkeypatch.setattr(tuning.others, "look", lambda: busy)
+    said = []
+    asked = tuning.TuneRequest(("scale",), (64,), budget_s=3.0, quick=True, kernel_dirs=DIRS, regime="cold")
+    (result,) = tuning.tune(asked, Silent(), said.append)
+    words = "this machine is not quiet (load 3): half of it is used by others"
+    assert said == [words]
+    assert words in result.notes
+    with open(result.log_path, encoding="utf-8") as file:
+        session = json.loads(file.readline())
+    assert session["others"]["users"] == [{"name": "make", "processes": 2, "cpus": 1.5}]
+    table = load_table(result.table_path)
+    assert {section.regime for section in table.sections} == {"cold"}
+    assert dict(table.provenance)["regime"] == "cold"
 
 
 def test_a_second_run_adds_its_sizes_and_leaves_other_shapes_alone(home):
