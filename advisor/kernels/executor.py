@@ -15,8 +15,9 @@ class Ask(NamedTuple):
         limit_s: wall-clock limit of the whole measurement; past it the worker is killed and the status is timeout.
         sample_s: least duration of one sample; a sample is as many calls as fill it, at least one.
         give_up_ns: stop after one sample when it is over this (None: never), so that hopeless choices cost one call.
-        quiet: repeat samples in which something else held a thread off its CPU. False keeps every sample: the regime
-            in which interference is what one wants to see.
+        quiet: repeat samples in which something else held a thread off its CPU. False keeps every sample, the regime in
+            which interference is what one wants to see, and ends after the time of so many samples, however many there
+            are by then.
     """
 
     samples: int

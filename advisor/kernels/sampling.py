@@ -34,6 +34,19 @@ WARM_UPS = 8
 WARM_NS = 20e6
 """A further warm-up that would end after this long is not begun: a long call is warmed up by two."""
 
+PILOT_SAMPLES = 3
+"""Where nothing is rejected, calls a sample follow from the mean rate over the time of so many: one fast call among
+stalls would plan samples of minutes, one stall among fast calls samples too short to hold another."""
+
+OVERRUN = 20
+"""There a sample is cut off after so many times its planned duration, should the stalls begin after the pilot."""
+
+PIECES = 20
+"""There a sample is run in so many pieces, so that it can be cut off."""
+
+LEAST_WINDOW = 3
+"""Samples of a window at least, however long they take."""
+
 MOST_CALLS = 1 << 24
 _TASKS = "/proc/self/task"
 
@@ -98,7 +111,9 @@ def is_noisy(before: Reading, after: Reading, elapsed_ns: float) -> bool:
 
 
 class Plan(NamedTuple):
-    """How to sample. `calls`: the number a sample started with last time, 0 if unknown. `quiet`: reject noisy ones."""
+    """How to sample. `calls`: the number a sample started with last time, 0 if unknown. `quiet`: reject noisy ones;
+    else the samples go on for the time of so many, and there may be fewer or more of them.
+    """
 
     samples: int
     sample_ns: float
@@ -126,6 +141,8 @@ def sample(run: Run, meter: Meter, plan: Plan) -> Samples:
 
     A choice whose single call already fills a sample and is hopeless costs no call beyond the first two.
     """
+    if not plan.quiet:
+        return _window(run, meter, plan)
     spent = run(1)
     before = meter.read()
     warm = run(1)
@@ -147,6 +164,46 @@ def sample(run: Run, meter: Meter, plan: Plan) -> Samples:
         if plan.give_up_ns is not None and kept[0] > plan.give_up_ns:
             break
     return Samples(tuple(kept), tuple(rejected), noisy, calls, spent)
+
+
+def _window(run: Run, meter: Meter, plan: Plan) -> Samples:
+    """Samples of equally many calls, one after another for the time of `plan.samples`, nothing rejected.
+
+    Equally many, so that their mean is the mean of all calls: of samples equally long, those with a stall would hold
+    few calls and count as much as the others.
+    """
+    planned, spent = _pilot(run, plan.sample_ns)
+    calls = plan.calls or planned
+    kept: list[float] = []
+    noisy, window_ns, elapsed_ns = 0, plan.samples * plan.sample_ns, 0
+    while elapsed_ns < window_ns or len(kept) < min(LEAST_WINDOW, plan.samples):
+        before = meter.read()
+        elapsed, calls = _in_pieces(run, calls, OVERRUN * plan.sample_ns)
+        noisy += is_noisy(before, meter.read(), elapsed)
+        kept.append(elapsed / calls)
+        elapsed_ns += elapsed
+    return Samples(tuple(kept), (), noisy, calls, spent + elapsed_ns)
+
+
+def _pilot(run: Run, sample_ns: float) -> tuple[int, int]:
+    """(calls that fill a sample at the mean rate of a stretch of time, nanoseconds of that stretch)."""
+    piece, done, spent = 1, 0, 0
+    while spent < PILOT_SAMPLES * sample_ns and done < MOST_CALLS:
+        elapsed = run(piece)
+        done, spent = done + piece, spent + elapsed
+        if elapsed < sample_ns / PIECES:
+            piece *= 2
+    return max(1, min(MOST_CALLS, round(done * sample_ns / max(spent, 1)))), spent
+
+
+def _in_pieces(run: Run, calls: int, limit_ns: float) -> tuple[int, int]:
+    """Nanoseconds that calls took, and how many they were: all, or those done when the limit was passed."""
+    elapsed = done = 0
+    while done < calls and elapsed <= limit_ns:
+        piece = min(max(1, calls // PIECES), calls - done)
+        elapsed += run(piece)
+        done += piece
+    return elapsed, done
 
 
 def _warm_up(run: Run, sample_ns: float, first: tuple[int, int]) -> tuple[int, int]:
@@ -185,7 +242,7 @@ def _one(run: Run, meter: Meter, plan: Plan, rejected: list[float]) -> tuple[int
             calls = _more(calls, elapsed, sample_ns)
             continue
         noisy = is_noisy(before, meter.read(), elapsed)
-        if not noisy or not plan.quiet or attempts == RETRIES:
+        if not noisy or attempts == RETRIES:
             return elapsed, calls, noisy, spent
         rejected.append(elapsed / calls)
         attempts += 1

@@ -174,7 +174,50 @@ def test_without_schedstat_switches_serve(monkeypatch, tmp_path):
     meter.close()
 
 
-def test_with_interference_wanted_every_sample_is_kept_as_it_is():
-    fake = Fake(1000, waits=[0, 9e6, 0, 9e6])
-    found = sample(fake.run, fake, Plan(4, 1e6, None, 0, quiet=False))
-    assert (len(found.samples_ns), found.rejected_ns, found.kept_noisy) == (4, (), 2)
+# --- where interference is wanted ---
+
+
+class Stalling(Fake):
+    """A kernel that waits `stall_ns` in every call whose number `stalls` says yes to."""
+
+    def __init__(self, call_ns, stall_ns, stalls):
+        super().__init__(call_ns)
+        self.stall_ns, self.stalls, self.done = stall_ns, stalls, 0
+
+    def run(self, calls):
+        stalled = sum(self.stalls(number) for number in range(self.done, self.done + calls))
+        self.done += calls
+        self.calls.append(calls)
+        self.waited += stalled * self.stall_ns
+        return int(calls * self.call_ns + stalled * self.stall_ns)
+
+
+def window(fake, samples=50, sample_ns=20e6):
+    return sample(fake.run, fake, Plan(samples, sample_ns, None, 0, quiet=False))
+
+
+def test_a_window_is_a_stretch_of_time_and_its_mean_that_of_all_calls():
+    fake = Stalling(20_000, 8e6, lambda number: number % 1000 == 0)  # 28 us on average, not 20
+    found = window(fake)
+    assert found.rejected_ns == ()
+    assert sum(found.samples_ns) * found.calls >= 1e9
+    assert sum(found.samples_ns) / len(found.samples_ns) == pytest.approx(28_000, rel=0.05)
+    assert 0 < found.kept_noisy <= len(found.samples_ns)
+
+
+def test_stalls_in_every_call_make_no_window_of_minutes():
+    """Fast in the first calls, four hundred times slower from then on: the sample is cut off and planned anew."""
+    fake = Stalling(20_000, 8e6, lambda number: number >= 4000)
+    found = window(fake)
+    assert found.kernel_ns < 3e9
+    assert found.calls < 100
+    assert found.samples_ns[-1] == pytest.approx(8.02e6)
+
+
+def test_a_call_of_seconds_has_a_window_of_a_few():
+    found = window(Fake(1.5e9))
+    assert found.samples_ns == (1.5e9,) * 3
+
+
+def test_a_single_sample_can_be_asked_for():
+    assert len(window(Fake(20_000), samples=1).samples_ns) == 1
