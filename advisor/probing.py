@@ -28,12 +28,13 @@ class Wanted(NamedTuple):
 
 
 class Told(NamedTuple):
-    """What came of it. `team`: CPU ids of the placement asked for, worker 0 first; else empty."""
+    """What came of it. `team`: CPU ids of the placement asked for, worker 0 first, else empty; `drawn`: SVG file."""
 
     machine: Machine
     team: tuple[int, ...]
     recorded: Recorded | None
     compared: Comparison | None
+    drawn: str = ""
 
 
 def tell(wanted: Wanted) -> Told:
@@ -51,7 +52,7 @@ def tell(wanted: Wanted) -> Told:
     chosen = _team(machine, wanted)
     if wanted.svg:
         _write_svg(wanted.svg, machine, chosen)
-    return Told(machine, chosen, _record(wanted), _compare(machine, wanted.compare))
+    return Told(machine, chosen, _record(wanted), _compare(machine, wanted.compare), wanted.svg)
 
 
 def _team(machine: Machine, wanted: Wanted) -> tuple[int, ...]:
@@ -157,7 +158,8 @@ def show(told: Told) -> None:
     from advisor.topology.compare import lines
 
     parts = [*([said(told.recorded)] if told.recorded else []), *([lines(told.compared)] if told.compared else [])]
-    if parts:
+    parts += [f"{told.drawn}: a drawing of every group, for a browser"] if told.drawn else []
+    if told.recorded or told.compared:
         typer.echo("\n".join(parts))
         return
     sheet = draw.sheet(told.machine, told.team, _drawn_with())
@@ -165,6 +167,8 @@ def show(told: Told) -> None:
         Console(soft_wrap=True, highlight=False).print(sheet)
     else:
         typer.echo(sheet.plain)
+    for line in parts:
+        typer.echo(f"\n{line}")
 
 
 def _drawn_with() -> Any:

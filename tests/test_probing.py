@@ -106,3 +106,9 @@ def test_the_picture_has_the_team_and_plain_letters_where_it_must(site, root):
     assert "team     3 threads on CPUs 0,8,1" in plain.out
     assert plain.out.isascii()
     assert "\x1b" not in site.advisor("probe", "--sysroot", root, PYTHONIOENCODING="utf-8").out
+
+
+def test_the_command_says_where_it_drew(site, root, tmp_path):
+    drawing = str(tmp_path / "all.svg")
+    done = site.advisor("probe", "--sysroot", root, "--svg", drawing)
+    assert (done.status, done.out.splitlines()[-1]) == (0, f"{drawing}: a drawing of every group, for a browser")

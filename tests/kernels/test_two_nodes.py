@@ -66,7 +66,8 @@ def answers(tmp_path_factory):
     """What the guest said: name -> answer."""
     qemu, image = shutil.which("qemu-system-x86_64"), kernel()
     if qemu is None or image is None or os.uname().machine != "x86_64":
-        pytest.skip("needs qemu-system-x86_64 and a kernel that can be read (ADVISOR_GUEST_KERNEL, /boot/vmlinuz-*)")
+        need = "qemu-system-x86_64 and a readable kernel (ADVISOR_GUEST_KERNEL, /boot/vmlinuz-*)"
+        pytest.skip(f"needs {need}; Debian on x86-64: install qemu-system-x86 and linux-image-amd64")
     if shutil.which("gcc") is None:
         pytest.skip("no gcc to build the kernel that runs in the guest")
     disk = tmp_path_factory.mktemp("guest") / "initramfs"

@@ -219,7 +219,7 @@ def test_g01_tuning_goes_on_beside_a_broken_driver(tmp_path):
     """The whole of `advisor tune` on the CPU, with a driver library that does not fit its driver."""
     folder = pynvml(tmp_path / "lib", "def nvmlInit(): raise RuntimeError('Driver/library version mismatch')")
     site = Site(str(tmp_path / "home"), str(tmp_path / "cache"))
-    words = ("tune", *SCALE, "--n", "64", "--quick", "--budget", "2s", "--json")
+    words = ("tune", *SCALE, "--n", "64", "--quick", "--budget", "8s", "--json")
     path = f"{program(tmp_path, 'exit 18')}{os.pathsep}{os.environ['PATH']}"
     done = site.advisor(*words, PYTHONPATH=folder, PATH=path)
     assert done.status == 0, done.err
