@@ -63,7 +63,6 @@ class _Runner:
         from kernel_tuner.util import RuntimeFailedConfig
 
         self._account, self._positions, self._error = account, positions, RuntimeFailedConfig()
-        self._repeats = 0
 
     def add_strategy_time(self, seconds: float) -> None:
         """Nobody asks for it here."""
@@ -84,18 +83,12 @@ class _Runner:
         return results
 
 
-_spaces: dict[str, Any] = {}
-"""Kernel Tuner's index of the last space: it takes longer than a search, and does not depend on the seed."""
-
-
 def _searchspace(space: Recorded) -> Any:
-    if space.label not in _spaces:
-        from kernel_tuner.searchspace import Searchspace
+    """Kernel Tuner's index of a space, fresh for each search: it learns neighbours, so a shared one ties seeds."""
+    from kernel_tuner.searchspace import Searchspace
 
-        rows = {str(k): dict(zip(space.names, row, strict=True)) for k, row in enumerate(space.configurations)}
-        _spaces.clear()
-        _spaces[space.label] = Searchspace(None, None, None, from_cache={"tune_params": values(space), "cache": rows})
-    return _spaces[space.label]
+    rows = {str(k): dict(zip(space.names, row, strict=True)) for k, row in enumerate(space.configurations)}
+    return Searchspace(None, None, None, from_cache={"tune_params": values(space), "cache": rows})
 
 
 def kernel_tuner(name: str) -> Search:
