@@ -14,7 +14,7 @@ from advisor.errors import AdvisorError, BadInput, UnknownName
 from advisor.kernels import registry
 from advisor.kernels.memory import USABLE, need_bytes, operand_sets, room_bytes
 from advisor.kernels.variant import Variant, check_expressions, for_machine, variants
-from advisor.records import Machine, Problem
+from advisor.records import REGIMES, Machine, Problem
 from advisor.search.space import space_options
 from advisor.topology import probe as topology
 
@@ -143,6 +143,8 @@ def recommend(
     """
     from advisor.lookup import Policy
 
+    if axes.get("regime", "warm") not in REGIMES:
+        raise UnknownName("no such regime", got=axes["regime"], allowed=", ".join(REGIMES))
     policy = Policy.load(machine=machine, objective=objective)
     tabled = [problem["kernel"] for problem in policy.problems()]
     names = kernel_names(kernels, tabled=tabled)

@@ -38,8 +38,12 @@ PILOT_SAMPLES = 3
 """Where nothing is rejected, calls a sample follow from the mean rate over the time of so many: one fast call among
 stalls would plan samples of minutes, one stall among fast calls samples too short to hold another."""
 
-OVERRUN = 20
-"""There a sample is cut off after so many times its planned duration, should the stalls begin after the pilot."""
+PLANS, SHORT = 6, 0.25
+"""There the plan is mended so often at most, while a sample takes less than this share of its duration."""
+
+OVERRUN = 100
+"""There a sample is cut off after so many times its duration, should every call stall from then on: 2 s of 20 ms. One
+long stall does not reach that far, and must not: a sample cut off has fewer calls and counts as much as the others."""
 
 PIECES = 20
 """There a sample is run in so many pieces, so that it can be cut off."""
@@ -112,7 +116,7 @@ def is_noisy(before: Reading, after: Reading, elapsed_ns: float) -> bool:
 
 class Plan(NamedTuple):
     """How to sample. `calls`: the number a sample started with last time, 0 if unknown. `quiet`: reject noisy ones;
-    else the samples go on for the time of so many, and there may be fewer or more of them.
+    else that number means nothing, the samples go on for the time of so many, and there may be fewer or more of them.
     """
 
     samples: int
@@ -172,28 +176,42 @@ def _window(run: Run, meter: Meter, plan: Plan) -> Samples:
     Equally many, so that their mean is the mean of all calls: of samples equally long, those with a stall would hold
     few calls and count as much as the others.
     """
-    planned, spent = _pilot(run, plan.sample_ns)
-    calls = plan.calls or planned
+    calls, spent = _pilot(run, plan.sample_ns)
     kept: list[float] = []
     noisy, window_ns, elapsed_ns = 0, plan.samples * plan.sample_ns, 0
     while elapsed_ns < window_ns or len(kept) < min(LEAST_WINDOW, plan.samples):
         before = meter.read()
-        elapsed, calls = _in_pieces(run, calls, OVERRUN * plan.sample_ns)
+        elapsed, done = _in_pieces(run, calls, OVERRUN * plan.sample_ns)
         noisy += is_noisy(before, meter.read(), elapsed)
-        kept.append(elapsed / calls)
+        kept.append(elapsed / done)
         elapsed_ns += elapsed
+        if done < calls:
+            calls = _filling(plan.sample_ns, elapsed, done)
     return Samples(tuple(kept), (), noisy, calls, spent + elapsed_ns)
 
 
 def _pilot(run: Run, sample_ns: float) -> tuple[int, int]:
-    """(calls that fill a sample at the mean rate of a stretch of time, nanoseconds of that stretch)."""
+    """(calls that fill a sample at the mean rate of a stretch of time, all time spent). The first call is a warm-up."""
+    first = run(1)
     piece, done, spent = 1, 0, 0
     while spent < PILOT_SAMPLES * sample_ns and done < MOST_CALLS:
         elapsed = run(piece)
         done, spent = done + piece, spent + elapsed
         if elapsed < sample_ns / PIECES:
             piece *= 2
-    return max(1, min(MOST_CALLS, round(done * sample_ns / max(spent, 1)))), spent
+    calls, total = _filling(sample_ns, spent, done), first + spent
+    for _ in range(PLANS):
+        elapsed, done = _in_pieces(run, calls, OVERRUN * sample_ns)
+        total += elapsed
+        if elapsed >= SHORT * sample_ns or calls == MOST_CALLS:
+            break
+        calls = _filling(sample_ns, elapsed, done)
+    return calls, total
+
+
+def _filling(sample_ns: float, elapsed_ns: float, calls: int) -> int:
+    """Calls that fill a sample at the rate of `calls` in `elapsed_ns`."""
+    return max(1, min(MOST_CALLS, round(calls * sample_ns / max(elapsed_ns, 1))))
 
 
 def _in_pieces(run: Run, calls: int, limit_ns: float) -> tuple[int, int]:

@@ -1,4 +1,4 @@
-"""Energy of the finalists, where a counter of the machine can be read: quiet windows of a second, metered.
+"""Energy of the finalists, where a counter can be read: windows of a second on the quiet machine, metered.
 
 What is read is all that the packages use, also for others and for idling; so it is a figure to compare choices by that
 take nearly the same time, and only those are metered.
@@ -24,7 +24,7 @@ def meter_finalists(run: Run) -> None:
     if read is None or not wanted or read(wanted[0][1]) is None:
         return
     run.progress.stage("energy", len(wanted))
-    ask = protocol.window(run.request.options.quick, run.request.options.trial_limit_s, reject=True)
+    ask = protocol.window(run.request.options.quick, run.request.options.trial_limit_s)
     for problem, choice in wanted:
         if run.out_of_time():
             run.notes.append("no time to meter the energy of every finalist")

@@ -69,15 +69,10 @@ def single(limit_s: float, sample_s: float = RACE_SAMPLE_S, long_calls: bool = F
     return Ask(1, limit_s, sample_s, 0.0 if long_calls else None)
 
 
-def window(quick: bool, limit_s: float, reject: bool = False) -> Ask:
-    """Samples one after another over a second (a third of one when quick), nothing rejected unless asked."""
+def window(quick: bool, limit_s: float) -> Ask:
+    """Samples one after another over a second (a third of one when quick), nothing rejected."""
     seconds = QUICK_WINDOW_S if quick else WINDOW_S
-    return Ask(round(seconds / WINDOW_SAMPLE_S), limit_s, WINDOW_SAMPLE_S, quiet=reject)
-
-
-def stretch(limit_s: float) -> Ask:
-    """One sample of a window, for who keeps the time of the window, nothing rejected."""
-    return Ask(1, limit_s, WINDOW_SAMPLE_S, quiet=False)
+    return Ask(round(seconds / WINDOW_SAMPLE_S), limit_s, WINDOW_SAMPLE_S, quiet=False)
 
 
 def reading(limit_s: float) -> Ask:

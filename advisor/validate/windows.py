@@ -1,8 +1,7 @@
 """The stolen core: decode quiet, then beside one busy neighbour, as means of all calls over windows of time.
 
 Nothing is rejected, and the mean counts: most calls are fast, and a few stalls take most of the time
-(docs/traps/spinning-and-a-stolen-core.md). A window is a stretch of wall time and no number of calls, since one that is
-planned from a fast call can take minutes when the stalls begin.
+(docs/traps/spinning-and-a-stolen-core.md).
 """
 
 from __future__ import annotations
@@ -21,9 +20,6 @@ from advisor.validate.records import Window
 from advisor.validate.run import Job, Run
 
 LIMIT_S = 30.0
-
-FEWEST = 3
-"""Samples of a window at least, however long they take."""
 
 SHORT_S = 60.0
 """Budgets under this get short windows beside the neighbour."""
@@ -56,7 +52,8 @@ def spread_order(sizes: Sequence[int]) -> tuple[int, ...]:
 
 def windows(run: Run, job: Job, until: float) -> None:
     """Each team quiet, then beside one busy neighbour, at as many n as there is time for."""
-    window_s = protocol.QUICK_WINDOW_S if run.budget_s < SHORT_S else protocol.WINDOW_S
+    quick = run.budget_s < SHORT_S
+    window_s = protocol.QUICK_WINDOW_S if quick else protocol.WINDOW_S
     crowd = window_teams(run.machine)
     cost_s = 2 * len(crowd) * (window_s + WINDOW_CELL_S)
     order = spread_order([p.n for p in job.problems])
@@ -68,11 +65,11 @@ def windows(run: Run, job: Job, until: float) -> None:
         run.found.missing.append(f"stolen core: no time for n = {left} (about {cost_s:.0f} s each)")
     for problem in job.problems:
         if problem.n in chosen:
-            _windows_at(run, job, problem, window_s)
+            _windows_at(run, job, problem, quick)
             run.progress.advance(f"n={problem.n}")
 
 
-def _windows_at(run: Run, job: Job, problem: Problem, window_s: float) -> None:
+def _windows_at(run: Run, job: Job, problem: Problem, quick: bool) -> None:
     first = next((v for v in usable(job.variants, run.machine) if cell(v, problem, Team(1, ""), run.options)), None)
     if first is None:
         return
@@ -80,23 +77,20 @@ def _windows_at(run: Run, job: Job, problem: Problem, window_s: float) -> None:
     for beside in (False, True):
         with job.pool.disturbed(neighbour_cpu(run.machine)) if beside else contextlib.nullcontext():
             for one in wanted:
-                _window(run, job, problem, (one, beside), window_s)
+                _window(run, job, problem, (one, beside), quick)
 
 
-def _window(run: Run, job: Job, problem: Problem, where: tuple[Cell, bool], window_s: float) -> None:
-    """Samples one after another until the window is over; the first call of all, which also checks, is not timed."""
+def _window(run: Run, job: Job, problem: Problem, where: tuple[Cell, bool], quick: bool) -> None:
+    """One window, as long as the samples together; the first call of all, which also checks, is not timed."""
     one, beside = where
     found = job.pool.check(problem, one.choice, LIMIT_S)
-    samples: list[float] = []
-    end = run.clock() + window_s
-    while found.status == "ok" and (len(samples) < FEWEST or run.clock() < end):
-        found = job.pool.measure(problem, one.choice, protocol.stretch(LIMIT_S))
-        samples += found.samples_ns
+    if found.status == "ok":
+        found = job.pool.measure(problem, one.choice, protocol.window(quick, LIMIT_S))
     if found.status != "ok":
         name = f"{one.threads}T {'beside a busy neighbour' if beside else 'quiet'}"
         run.found.missing.append(f"stolen core n={problem.n}, {name}: {found.status}: {found.reason}")
         return
-    ordered = sorted(samples)
+    ordered = sorted(found.samples_ns)
     p99 = ordered[min(len(ordered) - 1, int(0.99 * len(ordered)))]
     mean = sum(ordered) / len(ordered)
     run.found.windows.append(
