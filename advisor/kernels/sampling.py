@@ -51,6 +51,9 @@ PIECES = 20
 LEAST_WINDOW = 3
 """Samples of a window at least, however long they take."""
 
+FEW, CONTENDER = 3, 0.625
+"""After three samples, the best of which is over 0.625 of what one sample is given up at, no more are taken."""
+
 MOST_CALLS = 1 << 24
 _TASKS = "/proc/self/task"
 
@@ -141,7 +144,7 @@ Run = Callable[[int], int]
 
 
 def sample(run: Run, meter: Meter, plan: Plan) -> Samples:
-    """Warm up, then the samples; ends after the first sample when that is over `give_up_ns`.
+    """Warm up, then the samples; ends after one that is over `give_up_ns`, after three that are all far from the best.
 
     A choice whose single call already fills a sample and is hopeless costs no call beyond the first two.
     """
@@ -165,7 +168,7 @@ def sample(run: Run, meter: Meter, plan: Plan) -> Samples:
         spent += all_ns
         noisy += was_noisy
         kept.append(elapsed / calls)
-        if plan.give_up_ns is not None and kept[0] > plan.give_up_ns:
+        if plan.give_up_ns is not None and _no_contender(kept, plan.give_up_ns):
             break
     return Samples(tuple(kept), tuple(rejected), noisy, calls, spent)
 
@@ -244,6 +247,11 @@ def _warm_up(run: Run, sample_ns: float, first: tuple[int, int]) -> tuple[int, i
         spent += elapsed
         earlier, latest = latest, elapsed / calls
     return _more(calls, elapsed, sample_ns), spent
+
+
+def _no_contender(kept: list[float], give_up_ns: float) -> bool:
+    """Whether more samples are of no use: the first is hopeless, or the best of three is still far from the best."""
+    return kept[0] > give_up_ns or (len(kept) >= FEW and min(kept) > CONTENDER * give_up_ns)
 
 
 def _one(run: Run, meter: Meter, plan: Plan, rejected: list[float]) -> tuple[int, int, bool, int]:

@@ -1,4 +1,4 @@
-"""The search of one problem: first looks, chosen by the sampler, until more cannot pay."""
+"""The search of one problem: first looks, chosen by the sampler of what may win, until more cannot pay."""
 
 from __future__ import annotations
 
@@ -7,8 +7,11 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+import numpy as np
+
 from advisor.records import Choice, Measurement, Problem
-from advisor.search.plan import most_trials
+from advisor.search import bounds
+from advisor.search.plan import EXCHANGE, most_trials
 from advisor.search.run import Run, value_of
 from advisor.search.sampler import BATCH, ListSampler
 from advisor.search.surrogate import Array
@@ -18,16 +21,24 @@ if TYPE_CHECKING:
     from optuna.trial import Trial
 
 PATIENCE, PATIENCE_GROWTH = 3 * BATCH, 1.0
-"""Trials without an improvement of 1 % after which a search ends: 24, or the root of the space's size."""
+"""Trials without an improvement of 1 % after which the first search of a run ends: 24, or the root of the space's size.
+Where a smaller n is done, one batch is enough."""
 
 WORTH = math.log(1.01)
-"""Improvement that counts, and promise under which a search ends: 1 %."""
+"""Improvement that counts, and the least promise with which a search goes on: 1 %."""
+
+EXPECTED = 0.13
+"""Of a promise (three standard deviations under the mean) what a look is expected to bring: a choice that is thought as
+fast as the best so far is expected to improve on it by 0.4 of its standard deviation (of a normal distribution)."""
 
 
 class Place(NamedTuple):
-    """What is searched: the problem, its space in order, its DEFAULT, seeds, and what a neighbouring n expects.
+    """What is searched: the problem, its space in order, its DEFAULT, seeds, and what a neighbouring n says.
 
-    `prior`: log time of every choice up to a constant, or None.
+    Attributes:
+        prior: log time of every choice up to a constant, or None.
+        work: the work of a call as far as smaller n tell it; empty when they do not.
+        lane: the choice that won at the nearest smaller n, beside whose process part others are only sampled; or None.
     """
 
     problem: Problem
@@ -35,13 +46,16 @@ class Place(NamedTuple):
     default: Choice
     seeds: tuple[Choice, ...]
     prior: Array | None = None
+    work: bounds.Work | None = None
+    lane: Choice | None = None
 
 
 class Found(NamedTuple):
-    """How a search ended: why, and the log time it now expects of every choice."""
+    """How a search ended: why, the log time it now expects of every choice, and what it saw of the work of a call."""
 
     stopped: str
     belief: Array
+    work: bounds.Work
 
 
 def group_key(choice: Choice) -> tuple[str, int]:
@@ -62,8 +76,25 @@ def quiet_optuna() -> Iterator[None]:
         optuna.logging.set_verbosity(before)
 
 
+class Hunt(NamedTuple):
+    """A search under way: the run, what is searched, the choices left of it, how many were looked at as seeds."""
+
+    run: Run
+    place: Place
+    choices: tuple[Choice, ...]
+    seeds: int
+    sampler: ListSampler
+    study: Study
+
+    @property
+    def cap(self) -> int:
+        """First looks at most."""
+        request = self.run.request
+        return most_trials(request.spec, self.place.problem, len(self.place.choices), request.options.quick)
+
+
 def search(run: Run, place: Place, until: float) -> Found:
-    """Take first looks until nothing promises more, the share of trials is used, or the time is.
+    """Look at the seeds, leave out what then cannot win, and look at more until that no longer pays.
 
     Args:
         run: measures and remembers.
@@ -72,62 +103,129 @@ def search(run: Run, place: Place, until: float) -> Found:
     """
     import optuna
 
+    stopped = _seeds(run, place, until)
+    work, kept = _kept(run, place)
+    choices = tuple(place.choices[i] for i in kept)
+    first = sum(choice in run.looks.get(place.problem, {}) for choice in place.seeds)
+    prior = None if place.prior is None else place.prior[kept]
     with quiet_optuna():
-        sampler = ListSampler(place.choices, len(place.seeds), run.request.options.seed, place.prior)
-        study = optuna.create_study(sampler=sampler)
-        rebuild(study, sampler, run, place)
-        stopped = ""
+        sampler = ListSampler(choices, first, run.request.options.seed, prior)
+        hunt = Hunt(run, place, choices, first, sampler, optuna.create_study(sampler=sampler))
+        rebuild(hunt)
         while not stopped:
-            stopped = _why_stop(run, study, sampler, place) or _batch(run, study, sampler, place, until)
-        return Found(stopped, sampler.belief(study))
+            stopped = _why_stop(hunt) or _batch(hunt, until)
+        return Found(stopped, _whole(place, kept, sampler.belief(hunt.study), work), work)
 
 
-def rebuild(study: Study, sampler: ListSampler, run: Run, place: Place) -> None:
-    """Tell the study what the log knows, in the order measured, and enqueue the seeds that are not among it."""
+def _seeds(run: Run, place: Place, until: float) -> str:
+    """Look at the seeds, grouped; what an earlier session saw of the problem is remembered first."""
+    listed = frozenset(place.choices)
+    for measurement in run.known.trials.get(place.problem, ()):
+        if measurement.choice in listed:
+            run.remember(measurement)
+    left = [choice for choice in place.seeds if choice not in run.looks.get(place.problem, {})]
+    if left and run.out_of_time(until):
+        return "the time is used"
+    run.prepare(place.problem, left)
+    for choice in sorted(left, key=group_key):
+        if run.out_of_time(until):
+            return "the time is used"
+        run.look(place.problem, choice)
+        run.progress.advance(f"n={place.problem.n}: seeds")
+    run.log.sync()
+    return ""
+
+
+def _kept(run: Run, place: Place) -> tuple[bounds.Work, list[int]]:
+    """What is known of the work of a call, and the positions of the choices that may win, or were looked at.
+
+    Judged by the seeds alone, so that a resumed search leaves out the same. Only the fastest is sought with bounds: who
+    wants the steadiest or the thriftiest choice may want one that cannot be the fastest. And only after a smaller n:
+    the first search of a run learns from what cannot win, too (replayed without, it ended 3 % short one time in three).
+    """
+    looks = run.looks.get(place.problem, {})
+    seeds = [looks[choice] for choice in place.seeds if choice in looks]
+    here = bounds.seen(place.problem, seeds)
+    work = here if place.work is None else bounds.joined(here, place.work)
+    best_ns = min((value for one in seeds if (value := value_of(one)) is not None), default=math.inf)
+    if run.request.options.objective != "latency" or place.prior is None:
+        return work, list(range(len(place.choices)))
+    alike = bounds.comparable(run.request.machine)
+
+    def may_win(choice: Choice) -> bool:
+        other_lane = place.lane is not None and choice.process not in (place.lane.process, place.default.process)
+        return not other_lane and not (alike and bounds.hopeless(choice, work, best_ns))
+
+    return work, [i for i, choice in enumerate(place.choices) if choice in looks or may_win(choice)]
+
+
+def _whole(place: Place, kept: Sequence[int], belief: Array, work: bounds.Work) -> Array:
+    """The belief over the whole space; what was left out is thought as fast as its twin that was not, or its bound."""
+    listed = {(place.choices[i].build, place.choices[i].team): float(belief[k]) for k, i in enumerate(kept)}
+    known = {i: float(belief[k]) for k, i in enumerate(kept)}
+    worst = max(known.values(), default=0.0)
+
+    def guess(choice: Choice) -> float:
+        bound = bounds.bound_ns(work, bounds.threads_of(choice)) / bounds.SLACK
+        return listed.get((choice.build, choice.team), max(worst, math.log(bound)) if bound else worst)
+
+    return np.array([known[i] if i in known else guess(choice) for i, choice in enumerate(place.choices)])
+
+
+def rebuild(hunt: Hunt) -> None:
+    """Tell the study what is known of the choices left, in the order measured."""
     from optuna.trial import TrialState, create_trial
 
-    listed = {choice: i for i, choice in enumerate(place.choices)}
-    seen = [m for m in run.known.trials.get(place.problem, ()) if m.choice in listed]
-    for measurement in seen:
-        run.remember(measurement)
-        value = value_of(measurement)
-        study.add_trial(
-            create_trial(
-                state=TrialState.FAIL if value is None else TrialState.COMPLETE,
-                value=value,
-                params=sampler.dimensions.params[listed[measurement.choice]],
-                distributions=sampler.dimensions.distributions,
+    listed, dimensions = {choice: i for i, choice in enumerate(hunt.choices)}, hunt.sampler.dimensions
+    for measurement in hunt.run.looks.get(hunt.place.problem, {}).values():
+        if measurement.choice in listed:
+            value = value_of(measurement)
+            hunt.study.add_trial(
+                create_trial(
+                    state=TrialState.FAIL if value is None else TrialState.COMPLETE,
+                    value=value,
+                    params=dimensions.params[listed[measurement.choice]],
+                    distributions=dimensions.distributions,
+                )
             )
-        )
-    for choice in place.seeds:
-        if all(measurement.choice != choice for measurement in seen):
-            study.enqueue_trial(sampler.dimensions.params[listed[choice]])
 
 
-def _why_stop(run: Run, study: Study, sampler: ListSampler, place: Place) -> str:
+def _why_stop(hunt: Hunt) -> str:
     """Why no further batch pays, else the empty text. Decided between batches only, so that a resume decides alike."""
-    done = _done(study)
-    if done >= len(place.choices):
-        return "the whole space was measured"
-    if done >= most_trials(run.request.spec, place.problem, len(place.choices), run.request.options.quick):
+    done, sampler = _done(hunt.study), hunt.sampler
+    if done >= len(hunt.choices):
+        everything = len(hunt.choices) == len(hunt.place.choices)
+        return "the whole space was measured" if everything else "every choice that may win was measured"
+    if done >= hunt.cap:
         return "the share of trials is used"
-    if sampler.batch_start(done) != done or done <= len(place.seeds):
+    if sampler.batch_start(done) != done or done <= hunt.seeds:
         return ""
-    patient = _patience(run, place)
-    modelled = done - sampler.batch_start(len(place.seeds) + sampler.start_points)
-    trusted = place.prior is not None or modelled >= patient  # the first n of a run has nothing but its own few looks
-    if trusted and sampler.promise(study) < WORTH:
-        return "no choice left promises 1 % more"
-    return "no improvement for long" if modelled >= patient and _stale(study, patient) else ""
+    modelled = done - sampler.batch_start(hunt.seeds + sampler.start_points)
+    if (hunt.place.prior is not None or modelled >= _patience(hunt)) and sampler.promise(hunt.study) < price(
+        len(hunt.place.choices)
+    ):
+        return "more search cannot pay for itself"
+    return "no improvement for long" if modelled >= _patience(hunt) and _stale(hunt.study, _patience(hunt)) else ""
 
 
-def _patience(run: Run, place: Place) -> int:
-    trials = max(PATIENCE, round(PATIENCE_GROWTH * math.sqrt(len(place.choices))))
-    return trials // 2 if run.request.options.quick else trials
+def price(space_size: int) -> float:
+    """The promise, in log time, that a batch of looks must have: what is expected of it must be worth its time.
+
+    A look costs the share 1 / size of an exhaustive pass, and EXCHANGE says what that pass is worth.
+    """
+    return max(WORTH, EXCHANGE * BATCH / space_size / EXPECTED)
+
+
+def _patience(hunt: Hunt) -> int:
+    """Modelled looks without an improvement that end a search; the first n of a run has nothing but its own looks."""
+    if hunt.place.prior is not None:
+        return BATCH
+    trials = max(PATIENCE, round(PATIENCE_GROWTH * math.sqrt(len(hunt.place.choices))))
+    return trials // 2 if hunt.run.request.options.quick else trials
 
 
 def _done(study: Study) -> int:
-    """Trials that are finished: told or rebuilt, not enqueued."""
+    """Trials that are finished: told or rebuilt."""
     return sum(trial.state.is_finished() for trial in study.get_trials(deepcopy=False))
 
 
@@ -140,33 +238,33 @@ def _stale(study: Study, patience: int) -> bool:
     return after > before * math.exp(-WORTH)
 
 
-def _batch(run: Run, study: Study, sampler: ListSampler, place: Place, until: float) -> str:
+def _batch(hunt: Hunt, until: float) -> str:
     """Measure what is left of the current batch, grouped. Returns why to stop, or the empty text."""
-    asked = _ask(run, study, sampler, place)
+    run, problem = hunt.run, hunt.place.problem
+    asked = _ask(hunt)
     if not asked:
         return "the whole space was measured"
     if run.out_of_time(until):
         return "the time is used"
-    run.prepare(place.problem, [choice for _, choice in asked])
+    run.prepare(problem, [choice for _, choice in asked])
     for trial, choice in sorted(asked, key=lambda pair: group_key(pair[1])):
         if run.out_of_time(until):
             return "the time is used"
-        _tell(study, trial, run.look(place.problem, choice))
-        run.progress.advance(f"n={place.problem.n}: {_done(study)} looks")
+        _tell(hunt.study, trial, run.look(problem, choice))
+        run.progress.advance(f"n={problem.n}: {_done(hunt.study)} looks")
     run.log.sync()
     return ""
 
 
-def _ask(run: Run, study: Study, sampler: ListSampler, place: Place) -> list[tuple[Trial, Choice]]:
+def _ask(hunt: Hunt) -> list[tuple[Trial, Choice]]:
     """The trials left in the current batch, within the share."""
-    done = _done(study)
-    cap = most_trials(run.request.spec, place.problem, len(place.choices), run.request.options.quick)
+    done, sampler = _done(hunt.study), hunt.sampler
     asked = []
-    for _ in range(min(sampler.room(done), cap - done, len(place.choices) - done)):
-        trial = study.ask(sampler.dimensions.distributions)
+    for _ in range(min(sampler.room(done), hunt.cap - done, len(hunt.choices) - done)):
+        trial = hunt.study.ask(sampler.dimensions.distributions)
         index = sampler.dimensions.index(trial.params)
         if index is not None:
-            asked.append((trial, place.choices[index]))
+            asked.append((trial, hunt.choices[index]))
     return asked
 
 

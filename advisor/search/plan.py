@@ -24,18 +24,21 @@ RACE_SHARE = 0.4
 LOOK_FIXED_S, LOOK_CALLS = 0.3, 7
 """A first look's time, to share a budget only: building and verifying; 5 samples and 2 warm-ups."""
 
-LARGE_S, SMALL_SHARE, LARGE_SHARE, LEAST_TRIALS = 1.6e-3, 1 / 8, 1 / 16, 24
-"""Trials: at most an eighth of the space, a sixteenth where a call is expected to take longer than this and each look
-costs more (one-head decode from n = 16384, one-head forward from 512), but always two dozen."""
+LARGE_S, SMALL_SHARE, LARGE_SHARE, LEAST_TRIALS = 1.6e-3, 1 / 8, 1 / 20, 24
+"""Trials: at most an eighth of the space, a twentieth where a call is expected to take longer than this and each look
+costs more (one-head decode from n = 16384, one-head forward from 512), but up to two dozen in a small space."""
+
+EXCHANGE = 0.2
+"""What time is worth: a tenth of an exhaustive pass must be expected to bring 2 %, and less in proportion."""
 
 LEAST_FINALISTS = 3
 """Finalists that race however little time there is."""
 
-SMALL_RACE, LARGE_RACE, LEAST_RACED = 1 / 12, 1 / 20, 4
-"""Time of a race: this share of what looking at the whole space would take, but always enough for four choices.
+SMALL_RACE, LARGE_RACE, LEAST_RACED = 1 / 16, 1 / 30, 3
+"""Time of a race: this share of what looking at the whole space would take, but always enough for three choices.
 
-With the shares of trials this keeps a search near a fifth of the time of an exhaustive one in a space of a thousand
-choices; under some 300, the two dozen trials and the four racers are more than that (docs/figures.md).
+With the shares of trials this keeps a search under a fifth of the time of an exhaustive one, under a tenth where calls
+are long, in spaces of some 300 choices and more; smaller ones: docs/figures.md.
 """
 
 

@@ -28,8 +28,9 @@ FIGURE_SAMPLES = 15
 LOOK_SAMPLE_S, RACE_SAMPLE_S = 0.001, 0.002
 """Least duration of a sample: in a look, and where choices are told apart; 2 ms halves the noise of 0.5 ms."""
 
-GIVE_UP = 4.0
-"""A first look stops after one sample over 4 x the best so far: no noise met made up so much."""
+GIVE_UP = 2.0
+"""A first look stops after one sample over 2 x the best so far, and after three that are all over 1.25 x (the worker's
+`sampling.CONTENDER`): five samples are for contenders."""
 
 RACE_ROUNDS, QUICK_RACE_ROUNDS = 40, 20
 """Rounds of a race at most."""

@@ -13,7 +13,9 @@ from threadpoolctl import threadpool_limits
 from advisor.errors import AdvisorError
 from advisor.kernels.executor import Executor
 from advisor.records import Choice, Problem, Verdict
+from advisor.search import bounds
 from advisor.search.crossing import cross
+from advisor.search.elsewhere import foreign, taken_over
 from advisor.search.energy import meter_finalists
 from advisor.search.exhaustive import measure_rest, regret, rivals
 from advisor.search.finalists import finalists
@@ -37,11 +39,23 @@ BUILDS_A_CPU = 6
 """All builds of a space are compiled before its search where that is at most so many for each CPU: some 3 s."""
 
 
+SURELY = 1.5
+"""At a larger n the best takes at most so much more than traffic and arithmetic alone would make it: caches end."""
+
+
 class Neighbour(NamedTuple):
-    """What a problem already done tells the next: its choices and the log times expected of them."""
+    """What a problem already done tells the next.
+
+    Attributes:
+        choices, belief: its choices and the log times expected of them.
+        work: what it saw of the work of a call.
+        verdict: of its race; None where there was none.
+    """
 
     choices: tuple[Choice, ...]
     belief: Array
+    work: bounds.Work
+    verdict: Verdict | None = None
 
 
 class Entry(NamedTuple):
@@ -125,7 +139,7 @@ def _one(run: Run, problem: Problem, before: Neighbour | None, left: Sequence[Pr
         ran = any(look.status == "ok" for look in run.looks.get(problem, {}).values())
         run.notes.append(f"n = {problem.n}: {'no time was left to race' if ran else 'no choice gave a time'}")
     run.verdicts += [verdict] if verdict else []
-    return Neighbour(place.choices, found.belief)
+    return Neighbour(place.choices, found.belief, found.work, verdict or (before.verdict if before else None))
 
 
 def _build_ahead(run: Run, place: Place) -> None:
@@ -142,8 +156,31 @@ def _place(run: Run, problem: Problem, before: Neighbour | None) -> Place:
     request = run.request
     ground = (request.machine, request.spec, request.variants, problem, request.options.space)
     choices, default = space(*ground), default_choice(*ground)
-    first = seeds(request.spec, problem, choices, default, _neighbours(run, problem))
-    return Place(problem, choices, default, first, _prior(choices, before))
+    near = _neighbours(run, problem)
+    if before is None or not near:
+        tables = foreign(problem.kernel, request.machine.hardware_id)
+        near = [*near, *taken_over(tables, request.machine, problem, choices)]
+    first = seeds(request.spec, problem, choices, default, near)
+    if before is None:
+        return Place(problem, choices, default, first)
+    work = bounds.grown(before.work, request.spec, problem)
+    lane = before.verdict.winner if before.verdict else None
+    place = Place(problem, choices, default, first, _prior(choices, before), work, lane)
+    return place if before.verdict is None else place._replace(seeds=_worth_it(run, place, near, before.verdict))
+
+
+def _worth_it(run: Run, place: Place, near: Sequence[Choice], before: Verdict) -> tuple[Choice, ...]:
+    """The seeds where a smaller n is done: guesses that cannot win are left out, each process part has one.
+
+    At the largest n one look at one thread may take longer than the whole search.
+    """
+    small = next(s.summary.p25_ns for s in before.standings if s.choice == before.winner and s.summary)
+    best_ns = SURELY * small * bounds.most_growth(run.request.spec, before.problem, place.problem)
+    sure = run.request.options.objective == "latency" and bounds.comparable(run.request.machine)
+    work = place.work if sure and place.work is not None else bounds.Work(place.problem)
+    spoken_for = frozenset((place.default, *near))
+    kept = [c for c in place.seeds if c in spoken_for or not bounds.hopeless(c, work, best_ns)]
+    return tuple(dict.fromkeys((*kept, *bounds.twins(place.choices, before.winner))))
 
 
 def _neighbours(run: Run, problem: Problem) -> list[Choice]:

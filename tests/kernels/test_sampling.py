@@ -120,6 +120,11 @@ def test_after_four_retries_the_last_is_kept_as_noisy():
     assert found.kept_noisy == 2
 
 
+@pytest.mark.parametrize(("give_up_ns", "samples"), [(900, 1), (1100, 3), (1700, 5), (None, 5)])
+def test_five_samples_are_for_contenders(give_up_ns, samples):
+    assert len(take(Fake(1000), samples=5, give_up_ns=give_up_ns).samples_ns) == samples
+
+
 @pytest.mark.parametrize(("give_up_ns", "samples"), [(900, 1), (1100, 3), (None, 3)])
 def test_giving_up_after_one_sample(give_up_ns, samples):
     assert len(take(Fake(1000), give_up_ns=give_up_ns).samples_ns) == samples

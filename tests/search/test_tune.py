@@ -57,8 +57,8 @@ def test_the_optimum_is_found_within_five_percent_in_recorded_noise(machine, tmp
         assert report.looked <= most_trials(SPEC, report.problem, report.space_size, quick=False)
         default = default_choice(machine, SPEC, asked.variants, report.problem, SPACE)
         assert default in {standing.choice for standing in verdict.standings}
-        processes = {standing.choice.process for standing in verdict.standings}
-        assert len(processes) >= 3  # the best of each process part raced
+        processes = {trial.choice.process for trial in outcome.trials if trial.problem == report.problem}
+        assert len(processes) >= 3  # each process part has a time of its own, and those in contention race
 
 
 def test_c03_variants_that_die_at_large_n_leave_the_rest_to_be_tuned(tmp_path):
