@@ -106,13 +106,19 @@ def patch():
     tuning.others.look = lambda: Others(None, None, None, None, (), ())
 
 
+def say(word):
+    """One line of answer."""
+    sys.stdout.write(f"{word}\n")
+    sys.stdout.flush()
+
+
 def serve():
     """Run what each line of standard input asks, each in a fork; answer with its wait status."""
     patch()
     import advisor.policy.learn
     import advisor.search.tune  # noqa: F401  (once, for all forks)
 
-    print("ready", flush=True)
+    say("ready")
     for line in sys.stdin:
         asked = json.loads(line)
         pid = os.fork()
@@ -124,7 +130,7 @@ def serve():
         if "kill_after_s" in asked:
             time.sleep(asked["kill_after_s"])
             os.kill(pid, signal.SIGKILL)
-        print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), flush=True)
+        say(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
 
 
 def _forked(asked):
