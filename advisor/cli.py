@@ -215,6 +215,8 @@ def recommend(
             next_step="name them, for example --kernel decode --heads 1 --n 4096",
         )
     for answer, size in answers:
+        for warning in answer.warnings if output != "text" else ():  # the sheet has them
+            say(warning)
         typer.echo(launch.render(output, answer, size))
 
 

@@ -12,6 +12,7 @@ from advisor import pipeline, records, tuning
 from advisor.errors import BadInput, UnknownName
 from advisor.kernels import registry
 from advisor.kernels.memory import operand_sets
+from advisor.lookup import Policy
 from advisor.policy.store import load_table
 from advisor.records import Caches
 from advisor.search.others import Others, User
@@ -124,6 +125,10 @@ def test_who_else_uses_the_machine_is_said_before_tuning_starts_and_logged(home,
     table = load_table(result.table_path)
     assert {section.regime for section in table.sections} == {"cold"}
     assert dict(table.provenance)["regime"] == "cold"
+    for verdict in (v for v in result.outcome.verdicts if v.purpose == "final"):
+        named, answer = tuning.chosen(result, verdict), Policy.load().best("scale", verdict.problem.n, regime="cold")
+        assert (named.build.variant, named.build.knobs) == (answer.variant, answer.knob_pairs)
+        assert (named.team.threads, named.process.wait_policy) == (answer.threads, answer.wait_policy)
 
 
 def test_a_second_run_adds_its_sizes_and_leaves_other_shapes_alone(home):

@@ -27,7 +27,7 @@ from advisor.kernels.memory import USABLE, need_bytes, operand_sets, room_bytes
 from advisor.kernels.messages import Binary, Edge, Hello, Trial
 from advisor.kernels.neighbour import neighbour
 from advisor.kernels.numa import where
-from advisor.kernels.power import Packages
+from advisor.kernels.power import Packages, gpu_joules
 from advisor.kernels.process import LAUNCH_MASK, kill_running, openmp_environment
 from advisor.kernels.registry import origin
 from advisor.kernels.spec import KernelSpec
@@ -144,8 +144,11 @@ class WorkerPool:
         return Prepared(len(built) - broken, failed + broken, time.monotonic() - start)
 
     def joules(self, choice: Choice) -> float | None:
-        """What the processor packages used since this pool was made; None where that cannot be read, and on a GPU."""
-        return None if choice.team is None else self._packages.read()
+        """What the processor packages, or the one GPU in sight, used so far; None where that cannot be read."""
+        if choice.team is not None:
+            return self._packages.read()
+        seen = [gpu.uuid for gpu in self.machine.gpus if gpu.uuid and gpu.visible is not False]
+        return gpu_joules(seen[0]) if len(seen) == 1 else None
 
     def disturbed(self, cpu: int) -> AbstractContextManager[None]:
         """While it is entered, one busy process keeps `cpu` busy."""

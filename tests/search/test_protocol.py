@@ -18,7 +18,7 @@ TIMERS = ("search", "signature", "validate")
 
 def test_a_look_gives_up_far_over_the_best_and_a_window_rejects_nothing():
     assert protocol.look(False, 20.0, None).give_up_ns is None
-    assert protocol.look(False, 20.0, 100.0).give_up_ns == 400.0
+    assert protocol.look(False, 20.0, 100.0).give_up_ns == protocol.GIVE_UP * 100.0
     assert protocol.look(True, 20.0, None).samples < protocol.look(False, 20.0, None).samples
     for quick, least_s in ((False, 1.0), (True, 0.3)):
         ask = protocol.window(quick, 20.0)
