@@ -1,4 +1,4 @@
-"""The peers of benchmarks/spaces.py: Kernel Tuner's own strategies, Optuna's TPE and random search, on one account.
+"""The searches of benchmarks/spaces.py: our sampler, Kernel Tuner's strategies, Optuna's TPE, random; on one account.
 
 Each takes an account and a seed and evaluates until nothing is left. All know what our search knows: which
 configurations are in the space, and whether one failed.
@@ -15,7 +15,9 @@ from typing import Any
 import numpy as np
 from optuna.distributions import CategoricalDistribution
 
+from advisor.records import Build, Choice
 from advisor.search.replay import Account, Recorded, Spent
+from advisor.search.sampler import ListSampler
 
 KERNEL_TUNER = {
     "genetic": "kernel_tuner.strategies.genetic_algorithm",
@@ -47,6 +49,29 @@ def random_search(account: Account, seed: int, known: Sequence[Recorded] = ()) -
     order = np.random.default_rng(seed).permutation(len(account.space.configurations))
     for index in order[: account.left]:
         account.evaluate(int(index))
+
+
+# --- ours ---
+
+
+def ours(account: Account, seed: int, known: Sequence[Recorded] = ()) -> None:
+    """The tuner's sampler, a configuration as knobs given at run time: nothing is held back to save compilations."""
+    import optuna
+    from optuna.trial import TrialState
+
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    build, names = Build("", "", (), "", ""), [f"p{k:02}" for k in range(len(account.space.names))]
+    rows = [tuple(zip(names, row, strict=True)) for row in account.space.configurations]
+    sampler = ListSampler([Choice(build._replace(knobs=row), None, None) for row in rows], seed=seed)
+    study = optuna.create_study(sampler=sampler)
+    while account.left > 0:
+        trial = study.ask(sampler.dimensions.distributions)
+        index = sampler.dimensions.index(trial.params)
+        value = None if index is None else account.evaluate(index)
+        if value is None:
+            study.tell(trial, state=TrialState.FAIL)
+        else:
+            study.tell(trial, value)
 
 
 # --- Kernel Tuner ---
@@ -181,7 +206,7 @@ def strategies(prior: bool) -> dict[str, Search]:
     there = importlib.util.find_spec("kernel_tuner") is not None
     theirs = {name: kernel_tuner(name) for name in KERNEL_TUNER} if there else {}
     informed: dict[str, Search] = {"portfolio": portfolio} if prior else {}
-    return {**informed, **theirs, "tpe": tpe, "random": random_search}
+    return {"ours": ours, **informed, **theirs, "tpe": tpe, "random": random_search}
 
 
 def absent() -> tuple[str, ...]:

@@ -133,7 +133,7 @@ def test_metadata(wheel):
         "Apache-2.0",
         ">=3.11",
     )
-    assert set(data.get_all("Provides-Extra")) == {"torch", "cuda", "service", "dev"}
+    assert set(data.get_all("Provides-Extra")) == {"torch", "cuda", "bench", "service", "dev"}
     plain = [word for word in data.get_all("Requires-Dist") if "extra ==" not in word]
     names = [re.match(r"[\w-]+", word).group().lower() for word in plain]
     assert len(names) == len(set(names))
