@@ -36,6 +36,7 @@ from advisor.records import (
     pairs,
 )
 from advisor.search import others
+from advisor.search.failures import failures
 from advisor.search.space import SpaceOptions, first_of_each_language, space_options
 from advisor.topology import probe as topology
 from advisor.turn import alone
@@ -53,6 +54,10 @@ QUICK_BUDGET_S = 30.0
 
 MOST_HELD_OUT = 6
 """Sizes held out: enough for a worst case to mean something, few enough to take a small part of the time."""
+
+LIMIT_SHARE, LEAST_LIMIT_S = 1 / 8, 5.0
+"""Limit of one trial: this share of a budget, so that what hangs takes a small part of it; never less, since a crowded
+machine may need seconds for what it does at once on its own."""
 
 OUT_OF_TIME = ("the time is used", "interrupted")
 """Why a search stopped, where more time would have taken it further."""
@@ -157,6 +162,7 @@ def _tune_one(asked: TuneRequest, kernel: str, machine: Machine, progress: Progr
     notes = [
         *filter(None, [aside, others.sentence(seen), _not_cold(request)]),
         *outcome.notes,
+        *failures(outcome.trials),
         *pools.notes(outcome.trials),
         *before.notes,
     ]
@@ -193,10 +199,18 @@ def _request(asked: TuneRequest, kernel: str, machine: Machine, budget_s: float 
         quick=asked.quick,
         seed=asked.seed,
         resume=asked.resume,
+        trial_limit_s=trial_limit(budget_s),
         objective=asked.objective,
     )
     session = f"{datetime.datetime.now(datetime.UTC):%Y%m%dT%H%M%S}-{secrets.token_hex(3)}"
     return Request(machine, spec, found, problems, options, session, machine.environment)
+
+
+def trial_limit(budget_s: float | None) -> float:
+    """Wall-clock limit of one measurement in seconds, within a kernel's budget (None: none)."""
+    from advisor.search.request import TRIAL_LIMIT_S
+
+    return TRIAL_LIMIT_S if budget_s is None else min(TRIAL_LIMIT_S, max(LEAST_LIMIT_S, budget_s * LIMIT_SHARE))
 
 
 def _space(machine: Machine, asked: TuneRequest) -> SpaceOptions:

@@ -12,6 +12,10 @@ from advisor.records import Choice, Machine, Measurement, Pairs, Problem, Verdic
 from advisor.search.space import SpaceOptions
 
 
+TRIAL_LIMIT_S = 20.0
+"""Wall-clock limit of one measurement without a budget."""
+
+
 class Options(NamedTuple):
     """How to tune.
 
@@ -32,7 +36,7 @@ class Options(NamedTuple):
     quick: bool = False
     seed: int = 0
     resume: bool = False
-    trial_limit_s: float = 20.0
+    trial_limit_s: float = TRIAL_LIMIT_S
     objective: str = "latency"
 
 

@@ -10,6 +10,7 @@ import contextlib
 import json
 import os
 import random
+import resource
 import signal
 import sys
 import time
@@ -17,7 +18,7 @@ import types
 
 from fake import FakeExecutor, decode_ns, fake_machine, fake_variant, fake_variants
 
-from advisor import tuning
+from advisor import guard, tuning
 from advisor.codec import digest
 from advisor.search import log as log_module
 from advisor.search.others import Others
@@ -26,6 +27,9 @@ from advisor.search.space import SpaceOptions, Toolchain
 
 SPACE = SpaceOptions((Toolchain("gcc", "libgomp"),))
 CORES = 4
+
+FULL = 77
+"""Exit status of a run that ended since the disk was full; the command says 1 and a line."""
 
 
 class StubPool(FakeExecutor):
@@ -81,7 +85,10 @@ def dying(die_at, torn):
 
 
 def run(asked):
-    """One tuning as asked: home, sizes, resume, where to die, CPUs, one more variant, and a note that must be said."""
+    """One tuning as asked: home, sizes, resume, where to die, size of the disk, CPUs, one more variant, a note."""
+    if "disk_bytes" in asked:
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # as Python does it at its start
+        resource.setrlimit(resource.RLIMIT_FSIZE, (asked["disk_bytes"], asked["disk_bytes"]))
     cores = asked.get("cores", CORES)
     tuning.topology = types.SimpleNamespace(probe=lambda: fake_machine(cores=cores))
     if asked.get("one_more"):
@@ -136,6 +143,8 @@ def serve():
 def _forked(asked):
     try:
         run(asked)
+    except OSError as error:
+        return FULL if guard.reason(error).startswith("the system refused") else 1
     except BaseException:
         import traceback
 

@@ -153,3 +153,16 @@ def test_o03_a_log_of_an_unknown_schema_is_set_aside_with_a_message(tune, whole,
     assert tune(home, sizes=(256,), note="set aside as measurements.jsonl.newer") == 0
     assert open_text(f"{path}.newer") == newer
     assert read(path).notes == ()
+
+
+@pytest.mark.parametrize("kib", [1, 40, 100])
+def test_a_disk_that_fills_leaves_what_was_there_and_a_resume_ends_with_the_identical_table(tune, whole, tmp_path, kib):
+    """Files of the run may have so many KiB: it ends within the first record, or within a later one."""
+    home = tmp_path / "home"
+    assert tune(home, disk_bytes=kib << 10) == 77
+    kept = looks(home) if kib > 1 else []
+    assert kept == looks(whole)[: len(kept)]
+    assert glob.glob(os.path.join(str(home), "machines", "*", "*.table.json*")) == []
+    assert tune(home) == 0
+    assert looks(home)[: len(kept)] == kept
+    assert table_text(home) == table_text(whole)
