@@ -90,13 +90,16 @@ def ranges(site: Site, table: Json, section: Json, others: list[Json]) -> Ranges
     borders: list[int] = []
     answers = [outside]
     section, objective = for_objective(section, site.objective)
+    unmet = site.objective not in (None, objective)
+    note = (f"the table has no figures for {site.objective}: chosen for {objective}",) if unmet else ()
     hints = _hints(section, [for_objective(other, objective)[0] for other in others], objective)
     for row in section["rows"]:
         base = _row_answer(site, table, section, row)
         base = base if objective == "latency" else base._replace(objective=objective)
         for low, high in _pieces(row, section["tuned_n"]):
             borders.append(low)
-            answers.append(base if base.why else _piece(base, section, row, (low, high), hints))
+            answer = base if base.why else _piece(base, section, row, (low, high), hints)
+            answers.append(answer._replace(warnings=(*answer.warnings, *note)) if note else answer)
     return [*borders, last + 1], [*answers, outside]
 
 

@@ -614,6 +614,7 @@ def test_an_objective_without_figures_is_answered_by_time_and_says_so(home):
     write(home, table())
     answer = Policy.load(objective="robust").choose("decode", 64)
     assert (answer.basis, answer.objective, answer.threads) == ("EXACT", "latency", 1)
+    assert answer.warnings == ("the table has no figures for robust: chosen for latency",)
 
 
 def test_the_winner_of_a_tie_is_named_though_another_process_part_looked_faster(home):

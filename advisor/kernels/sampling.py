@@ -48,6 +48,9 @@ long stall does not reach that far, and must not: a sample cut off has fewer cal
 PIECES = 20
 """There a sample is run in so many pieces, so that it can be cut off."""
 
+LONG_NS = 5e8
+"""There a first call of so long is its own sample: no stall of a scheduler lasts half a second."""
+
 LEAST_WINDOW = 3
 """Samples of a window at least, however long they take."""
 
@@ -196,6 +199,8 @@ def _window(run: Run, meter: Meter, plan: Plan) -> Samples:
 def _pilot(run: Run, sample_ns: float) -> tuple[int, int]:
     """(calls that fill a sample at the mean rate of a stretch of time, all time spent). The first call is a warm-up."""
     first = run(1)
+    if first >= max(LONG_NS, sample_ns):
+        return 1, first
     piece, done, spent = 1, 0, 0
     while spent < PILOT_SAMPLES * sample_ns and done < MOST_CALLS:
         elapsed = run(piece)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import NamedTuple
 
 from advisor.records import Pairs, pairs
@@ -42,7 +42,7 @@ class Others(NamedTuple):
     """What was going on.
 
     Attributes:
-        steal, others: share of all CPUs' time that the hypervisor took, and that processes other than this one used.
+        steal, others: share of the time of the CPUs in reach that the hypervisor took, and that other processes used.
         delay: share of the time in which some task waited for a CPU (pressure stall information).
         load_1min: mean number of runnable processes over the last minute.
         users: the busiest processes that can be seen from here.
@@ -146,15 +146,22 @@ def recorded(found: Others) -> Pairs:
 # --- reading ---
 
 
-def stat(root: str = "/") -> Stat | None:
+def stat(root: str = "/", cpus: Collection[int] = ()) -> Stat | None:
     """The counters now, None where they are not told.
+
+    Args:
+        root: folder that /proc is read under.
+        cpus: these alone, where each has a line of its own; none: all.
 
     Children count once they have been waited for. Source: proc(5), /proc/stat: user nice system idle iowait irq softirq
     steal; guest time is in user already.
     """
     try:
         with open(os.path.join(root, "proc/stat"), encoding="utf-8") as file:
-            words = [int(word) for word in file.readline().split()[1:9]]
+            lines = [line.split() for line in file if line.startswith("cpu")]
+        own = {f"cpu{cpu}" for cpu in cpus}
+        rows = [line[1:9] for line in lines if line[0] in own] or [line[1:9] for line in lines[:1]]
+        words = [sum(map(int, column)) for column in zip(*rows, strict=True)]
     except (OSError, ValueError):
         return None
     if len(words) < 8:
@@ -174,7 +181,7 @@ def load(root: str = "/") -> float | None:
 
 
 def _seen(root: str, at_s: float) -> _Seen:
-    return _Seen(at_s, stat(root), _stalled_s(root), _processes(root))
+    return _Seen(at_s, stat(root, os.sched_getaffinity(0)), _stalled_s(root), _processes(root))
 
 
 def _stalled_s(root: str) -> float | None:

@@ -226,8 +226,9 @@ def test_a_slow_start_does_not_leave_samples_too_short_to_hold_a_stall():
 
 
 def test_a_call_of_seconds_has_a_window_of_a_few():
-    found = window(Fake(1.5e9))
-    assert found.samples_ns == (1.5e9,) * 3
+    fake = Fake(1.5e9)
+    assert window(fake).samples_ns == (1.5e9,) * 3
+    assert fake.calls == [1] * 4
 
 
 def test_a_single_sample_can_be_asked_for():

@@ -80,3 +80,16 @@ def test_the_log_gets_plain_data(tmp_path):
     record = to_json(dict(others.recorded(found)))
     assert record["users"] == [{"name": "python3", "processes": 1, "cpus": 1.0}]
     assert len(record["reasons"]) == 1
+
+
+def test_only_the_cpus_in_reach_count(tmp_path):
+    rows = {"cpu": 500, "cpu0": 0, "cpu1": 500}
+    lines = [f"{name} {busy} 0 0 1000 0 0 0 0 0 0" for name, busy in rows.items()]
+    put(tmp_path, "stat", "\n".join([*lines, "intr 1 2 3"]))
+    assert [others.stat(str(tmp_path), cpus).busy * TICK for cpus in ((), {0}, {1}, {0, 1}, {7})] == [
+        500,
+        0,
+        500,
+        500,
+        500,
+    ]
