@@ -106,14 +106,14 @@ def _all(run: Run) -> None:
         if run.out_of_time():
             run.notes.append(f"the budget ended before n = {', '.join(str(p.n) for p in problems[i:])}")
             break
-        before = _one(run, problem, before, problems[i:])
+        before = one(run, problem, before, problems[i:])
     cross(run)
     if not run.request.options.exhaustive:
         meter_finalists(run)
         beside_neighbour(run)
 
 
-def _one(run: Run, problem: Problem, before: Neighbour | None, left: Sequence[Problem]) -> Neighbour | None:
+def one(run: Run, problem: Problem, before: Neighbour | None, left: Sequence[Problem]) -> Neighbour | None:
     """Search and race one problem, the first of those left; returns what it tells the next."""
     begun = run.clock()
     try:
