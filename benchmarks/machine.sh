@@ -27,7 +27,13 @@ for part in $parts; do
     done
     ;;
   traps) run traps "${TRAPS_S:-300}" "$python" "$here/traps.py" --n "${TRAPS_N:-1024,16384,262144}" --json "$out/traps.json" ;;
-  tune) run tune 420 "$python" "$here/tune.py" --n "${TUNE_N:-1024,4096,16384,65536,262144}" --limit "${TUNE_S:-400}" --json "$out/tune.json" ;;
+  tune) # may be called again with the same folder: rows that are there are kept
+    for kernel in ${TUNE_KERNELS:-decode forward}; do # KERNEL_TUNER: the Python that has Kernel Tuner, if another one
+      sizes=TUNE_N_$kernel
+      run "tune-$kernel" "${TUNE_LIMIT_S:-290}" "$python" "$here/tune.py" --kernel "$kernel" --n "${!sizes:-}" --limit "${TUNE_S:-265}" \
+        --each "${TUNE_EACH_S:-90}" --kernel-tuner "${KERNEL_TUNER:-$python}" ${TUNE_OPTIONS:-} --json "$out/tune.json"
+    done
+    ;;
   tables) # what the kernels part then takes its choices from; without them it looks for itself
     for kernel in forward backward fused; do
       run "table-$kernel" 240 "$python" -m advisor.cli tune --kernel "$kernel" --n "${ATTENTION_N:-64..4096}" --budget "${TABLE_S:-90s}"
