@@ -1,0 +1,93 @@
+"""Launch geometry: what the expressions of a CUDA header come to for one problem and one set of knobs."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from advisor.errors import BadInput
+from advisor.kernels.build import REALS
+from advisor.kernels.expressions import evaluate
+from advisor.kernels.memory import ITEM_BYTES
+from advisor.kernels.spec import KernelSpec
+from advisor.kernels.variant import Variant, entry_dims, macro_values, names
+from advisor.records import Pairs, Problem
+
+MOST_THREADS = 1024
+"""Threads of a block at most. Source: CUDA C++ Programming Guide, technical specifications per compute capability."""
+
+MOST_GRID = (2**31 - 1, 65535, 65535)
+"""Extents of a grid at most. Source: as above."""
+
+
+class Geometry(NamedTuple):
+    """One launch.
+
+    Attributes:
+        grid: three extents.
+        block: threads of a block.
+        shared_bytes: dynamic shared memory of a block.
+        workspace_bytes: global scratch.
+        zero_bytes: bytes at its start that are zero before the call.
+        numbers: what the entry takes after the pointers: dims, run knobs, derived values, each an int.
+    """
+
+    grid: tuple[int, int, int]
+    block: int
+    shared_bytes: int
+    workspace_bytes: int
+    zero_bytes: int
+    numbers: tuple[int, ...]
+
+
+def geometry(spec: KernelSpec, variant: Variant, problem: Problem, knobs: Pairs) -> Geometry:
+    """The launch of a CUDA variant.
+
+    Args:
+        spec: for the order of the dims.
+        variant: one with a `launch`.
+        problem: what is computed.
+        knobs: one of the variant's knob sets.
+
+    Raises:
+        BadInput: an expression has no value here, or an extent is outside what any device launches.
+    """
+    launch = variant.launch
+    if launch is None:
+        raise BadInput("a launch geometry is that of a CUDA variant", got=f"{variant.name} in {variant.language}")
+    known = {**names(problem, knobs), "item_bytes": ITEM_BYTES[problem.dtype], "real_bytes": REALS[problem.dtype].size}
+    values = []
+    for name, text in launch.derived:
+        known[name] = evaluate(text, known)
+        values.append(known[name])
+    grid = [evaluate(text, known) for text in launch.grid]
+    found = Geometry(
+        grid=(grid[0], *([*grid[1:], 1, 1][:2])),  # type: ignore[arg-type]  # always three
+        block=evaluate(launch.block, known),
+        shared_bytes=evaluate(launch.shared, known),
+        workspace_bytes=evaluate(launch.workspace, known),
+        zero_bytes=evaluate(launch.zeros, known),
+        numbers=(*entry_dims(spec, variant, problem, knobs), *values),
+    )
+    _check(found, variant)
+    return found
+
+
+def _check(found: Geometry, variant: Variant) -> None:
+    grid = all(1 <= extent <= most for extent, most in zip(found.grid, MOST_GRID, strict=True))
+    sizes = found.shared_bytes >= 0 and 0 <= found.zero_bytes <= found.workspace_bytes
+    if not (grid and 1 <= found.block <= MOST_THREADS and sizes and all(abs(v) < 2**31 for v in found.numbers)):
+        raise BadInput(
+            f"{variant.name}: a launch must be one that a device can make",
+            got=found,
+            allowed=f"grid 1..{MOST_GRID}, block 1..{MOST_THREADS}, zeros within the workspace, numbers of 32 bits",
+            next_step=f"edit the header of {variant.path}",
+        )
+
+
+def program(spec: KernelSpec, variant: Variant, problem: Problem, knobs: Pairs) -> tuple[object, ...]:
+    """What a choice really runs at this n: knob sets with equal programs are one choice."""
+    if variant.launch is None:
+        return variant.name, knobs
+    return variant.name, macro_values(variant, problem, knobs), geometry(spec, variant, problem, knobs)._replace(
+        numbers=geometry(spec, variant, problem, knobs).numbers[len(spec.dims) + len(variant.run_knobs) :]
+    )
