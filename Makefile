@@ -49,6 +49,7 @@ bench: $(VENV)/.ready-dev
 	$(BIN)/python benchmarks/judge.py
 	$(BIN)/python benchmarks/kernels.py
 	$(BIN)/python benchmarks/tune.py
+	$(BIN)/python benchmarks/repeat.py
 	@test -d $(SPACES) || echo "benchmarks/spaces.py left out: SPACES=FOLDER names recorded spaces in the T4 format" >&2
 	test ! -d $(SPACES) || $(BIN)/python benchmarks/spaces.py $(SPACES)
 

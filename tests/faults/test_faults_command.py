@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import shutil
+import time
 
 import pytest
 from commanding import SCALE, Site
@@ -52,3 +54,32 @@ def test_a09_without_a_home_the_command_works_and_says_where_it_keeps_things(sit
     assert done.status == 0, done.err
     assert f"results are kept in {spare}/advisor-{os.getuid()}" in done.err
     assert os.listdir(here) == []
+
+
+def finals(site):
+    """n -> (the winner, how each choice stood) of the last final race."""
+    found = {}
+    for record in site.log():
+        if record["kind"] == "verdict" and record["verdict"]["purpose"] == "final":
+            verdict = record["verdict"]
+            stood = {json.dumps(one["choice"]): one["outcome"] for one in verdict["standings"]}
+            found[verdict["problem"]["n"]] = json.dumps(verdict["winner"]), stood
+    return found
+
+
+@pytest.mark.soak
+def test_a_real_tune_that_is_killed_and_resumed_differs_only_where_the_race_called_a_tie(site, tmp_path):
+    words = ("tune", *SCALE, "--n", "64,4096", "--json")
+    assert site.advisor(*words).status == 0
+    other, chance = site._replace(home=str(tmp_path / "other")), random.Random(3)
+    for _ in range(5):
+        running = other.start(*words, "--resume")
+        time.sleep(chance.uniform(1.0, 6.0))
+        running.kill()
+        running.communicate(timeout=60)
+    assert other.advisor(*words, "--resume").status == 0
+    whole, resumed = finals(site), finals(other)
+    assert whole.keys() == resumed.keys() == {64, 4096}
+    for n, (winner, stood) in whole.items():
+        again, stood_again = resumed[n]
+        assert winner == again or "tie" in (stood.get(again), stood_again.get(winner)), n
