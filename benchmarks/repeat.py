@@ -4,8 +4,8 @@
                                 [--json FILE]
 
 Every tune starts from nothing, in a folder of its own; compiled variants are shared. Each is compared with the one
-before it: a flip at an n is `tie` where one of the two races had both winners and could not tell them apart, `raced` where it
-could (one of the two was wrong, or the machine changed), `apart` where neither race had both. Bar: ties only.
+before it: a flip at an n is `tie` where one of the two races had both winners and could not tell them apart, `raced`
+where it could (one of the two was wrong, or the machine changed), `apart` where neither race had both. Bar: ties only.
 `--seed-step 0` repeats with one seed, so that only the machine differs.
 """
 
