@@ -1,0 +1,333 @@
+"""What a worker keeps of a device between trials, and the steps of one: compile, check, record a graph, time it.
+
+A variant is checked before it is timed: on edge problems, on the problem itself with every draw of inputs, and again
+on what the timed calls left. Calls are timed as replays of one graph between two events; compiling, the context and
+recording are outside. In the cold regime the calls of a graph take sets of operands in turn.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import math
+import os
+import time
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from advisor.kernels.gpu import operands as ops
+from advisor.kernels.gpu.driver import Call, Driver
+from advisor.kernels.gpu.messages import Case, Compile, Program, Trial
+from advisor.kernels.gpu.source import text
+from advisor.kernels.judge import Judgement, relative_error
+from advisor.kernels.messages import Binary, Reply
+from advisor.kernels.pycall import Entry, guarded, load
+from advisor.kernels.registry import origin
+from advisor.kernels.spec import Expected, KernelSpec
+from advisor.records import Problem, pairs
+from advisor.sources import short_hash
+
+Drawn = tuple[Problem, str]
+
+MOST_GRAPH_CALLS = 256
+"""Calls in one graph at most; a longer sample replays it more often."""
+
+KEPT_GRAPHS = 24
+"""Recorded graphs of the current problem that are kept: a race comes back to a dozen choices each round."""
+
+
+class Refused(Exception):
+    """A trial ends here with a reply. Never leaves the worker."""
+
+    def __init__(self, reply: Reply) -> None:
+        super().__init__(reply.reason)
+        self.reply = reply
+
+
+class Ready(NamedTuple):
+    """A choice ready to be timed: its graph, how many calls are in it, what one takes, its scratch, its calls."""
+
+    replay: Call
+    calls: int
+    call_ns: float
+    space: ops.Block | None
+    each: tuple[Call, ...]
+
+
+class Bench:
+    """The state of one worker. All methods run on one thread."""
+
+    def __init__(self, driver: Driver, spec: KernelSpec, seed: int) -> None:
+        self.driver, self.spec, self.seed = driver, spec, seed
+        self._dnf = _on_device(spec)
+        self._programs: dict[Program, Any] = {}
+        self._operands: dict[tuple[Drawn, int], tuple[tuple[ops.Block, ...], ...]] = {}
+        self._references: dict[Drawn, dict[str, Expected]] = {}
+        self._sums: dict[Drawn, list[int]] = {}
+        self._passed: dict[tuple[Program, Case], Judgement] = {}
+        self._ready: dict[tuple[Program, Case, int], Ready] = {}
+        self._current: Problem | None = None
+
+    # --- compiling ---
+
+    def compile(self, asked: Compile) -> Reply:
+        """Compile programs ahead; those that fail are told, and fail again when they are asked for."""
+        start, failed = time.monotonic(), []
+        for program in asked.programs:
+            try:
+                self._program(program)
+            except Exception as error:  # told again by the trial, as what it is
+                failed.append(str(error).splitlines()[0])
+        return Reply("ok", "\n".join(failed), kernel_s=time.monotonic() - start)
+
+    def _program(self, program: Program) -> Any:
+        if program not in self._programs:
+            if program.language == "cuda":
+                source = text(program.path, program.source_hash)
+                self._programs[program] = self.driver.build(source, program.options, program.symbol)
+            else:
+                key = short_hash(repr(program).encode())
+                binary = Binary("", program.symbol, key, (), (), program.path, program.source_hash)
+                self._programs[program] = load(binary)
+        return self._programs[program]
+
+    # --- one trial ---
+
+    def prepare(self, trial: Trial) -> None:
+        """Compile, let go of the last problem, make inputs and references: nothing that a limit is for."""
+        self._program(trial.program)
+        if self._current != trial.case.problem:
+            self._forget()
+            self._current = trial.case.problem
+        for case in (*trial.checks, trial.case):
+            if (trial.program, case) not in self._passed:
+                self._blocks(_drawn(case), 1 if case.problem != trial.case.problem else trial.sets)
+
+    def trial(self, trial: Trial) -> Reply:
+        """Check, then time.
+
+        Raises:
+            Refused: the choice is wrong.
+            DeviceError, CallFailed, MemoryError: it could not run.
+        """
+        for case in (*trial.checks, trial.case):
+            if (trial.program, case) not in self._passed:
+                self._passed[trial.program, case] = self._check(trial, case)
+        checked = self._passed[trial.program, trial.case]
+        if not trial.samples:
+            return Reply("ok", "", (), checked.error, checked.tolerance)
+        return self._timed(trial, checked)
+
+    def _forget(self) -> None:
+        """Let go of large operands and of all graphs; those of edge problems stay."""
+        self._ready.clear()
+        gone = {key for key, sets in self._operands.items() if sum(b.whole.size for s in sets for b in s) > 1 << 22}
+        for key in gone:
+            del self._operands[key]
+        held = {drawn for drawn, _ in self._operands}
+        self._references = {drawn: found for drawn, found in self._references.items() if drawn in held}
+        self._passed = {key: found for key, found in self._passed.items() if _drawn(key[1]) in held}
+
+    def _blocks(self, drawn: Drawn, sets: int) -> tuple[tuple[ops.Block, ...], ...]:
+        """Operands of a problem, its reference made beside them."""
+        if (drawn, sets) not in self._operands:
+            xp = self.driver.xp
+            inputs = self._dnf.inputs(xp, drawn[0], self.seed, drawn[1])
+            self._operands[drawn, sets] = ops.make(xp, self.spec, drawn[0], inputs, sets)
+            self._references[drawn] = self._dnf.reference(xp, drawn[0], inputs)
+            self._sums[drawn] = [ops.checksum(xp, one) for one in self._operands[drawn, sets][0][: len(inputs)]]
+        return self._operands[drawn, sets]
+
+    # --- calls ---
+
+    def _calls(self, program: Program, case: Case, sets: tuple[tuple[ops.Block, ...], ...], space: Any) -> list[Call]:
+        """A call for each set of operands."""
+        found = self._program(program)
+        if program.language != "cuda":
+            return [self._library_call(found, case, group) for group in sets]
+        geometry, launch = case.geometry, self.driver.launch
+        if geometry is None:
+            raise Refused(Reply("skipped", "a CUDA program needs a launch"))
+
+        def call_of(group: tuple[ops.Block, ...]) -> Call:
+            arrays = [*(one.data for one in group), space.data]
+            return lambda: launch(found, geometry, arrays)
+
+        return [call_of(group) for group in sets]
+
+    def _library_call(self, entry: Entry, case: Case, group: tuple[ops.Block, ...]) -> Call:
+        types = self.spec.types(case.problem)
+        tensors = [self.driver.tensor(one.data, types[n]) for n, one in zip(self.spec.buffers, group, strict=True)]
+        call: Call = guarded(entry.prepare, tensors, case.dims, dict(case.knobs))
+        return call
+
+    def _space(self, case: Case) -> ops.Block | None:
+        geometry = case.geometry
+        return None if geometry is None else ops.scratch(self.driver.xp, geometry.workspace_bytes, geometry.zero_bytes)
+
+    def _keep(self, result: Any, group: tuple[ops.Block, ...], problem: Problem) -> None:
+        """Copy what a library returned into the outputs."""
+        if result is None:
+            return
+        first = len(self.spec.buffers) - len(self.spec.written)
+        results = result if isinstance(result, tuple | list) else (result,)
+        types = self.spec.types(problem)
+        for one, name, target in zip(results, self.spec.written, group[first:], strict=True):
+            tensor = self.driver.tensor(target.data, types[name])
+            guarded(tensor.copy_, one.reshape(tensor.shape))
+
+    # --- checking ---
+
+    def _check(self, trial: Trial, case: Case) -> Judgement:
+        sets = self._blocks(_drawn(case), 1 if case.problem != trial.case.problem else trial.sets)
+        space = self._space(case)
+        self._mark(sets)
+        (call,) = self._calls(trial.program, case, sets[:1], space)
+        self._keep(guarded_call(trial.program, call), sets[0], case.problem)
+        self.driver.finish()
+        return self._right(case, sets[0], space, trial.case.problem)
+
+    def _mark(self, sets: tuple[tuple[ops.Block, ...], ...]) -> None:
+        first = len(self.spec.buffers) - len(self.spec.written)
+        for group in sets:
+            for one in group[first:]:
+                ops.mark(one)
+
+    def _right(self, case: Case, group: tuple[ops.Block, ...], space: ops.Block | None, asked: Problem) -> Judgement:
+        """The judgement when all is right.
+
+        Raises:
+            Refused: status wrong; unsound where memory was written to that was nobody's to write.
+        """
+        found = self._judgement(case, group)
+        spoiled = self._spoiled(case, group, space)
+        if not spoiled and not found.reason:
+            return found
+        problem = case.problem
+        where = "" if problem == asked else f" at n={problem.n} ({' '.join(f'{k}={v}' for k, v in problem.shape)})"
+        drawn = "" if case.draw == "normal" else f", inputs of {case.draw} scale"
+        reason = (spoiled or found.reason) + where + drawn
+        raise Refused(Reply("wrong", reason, error=found.error, tolerance=found.tolerance, sound=not spoiled))
+
+    def _judgement(self, case: Case, group: tuple[ops.Block, ...]) -> Judgement:
+        first = len(self.spec.buffers) - len(self.spec.written)
+        worst = Judgement(0.0, None, "")
+        for name, one in zip(self.spec.written, group[first:], strict=True):
+            expected = self._references[_drawn(case)][name]
+            missing = ops.unwritten(one)
+            if missing:
+                return Judgement(None, expected.tolerance, f"left {missing} of {one.data.size} of {name} unwritten")
+            values = np.asarray(one.data.get() if hasattr(one.data, "get") else one.data)
+            if not np.isfinite(values).all():
+                return Judgement(None, expected.tolerance, f"{name} has NaN or infinity")
+            error = relative_error(values, expected.values)
+            over = error > expected.tolerance
+            text_ = f"error {error:.3g} of {name} is over the tolerance {expected.tolerance:.3g}" if over else ""
+            found = Judgement(error, expected.tolerance, text_)
+            worst = max(worst, found, key=lambda j: (j.error or 0.0) / (j.tolerance or 1.0))
+        return worst
+
+    def _spoiled(self, case: Case, group: tuple[ops.Block, ...], space: ops.Block | None) -> str:
+        """What was written that must not be; empty where nothing was."""
+        inputs = len(self.spec.buffers) - len(self.spec.written)
+        if not all(ops.intact(one) for one in group):
+            return "wrote outside of an operand"
+        if [ops.checksum(self.driver.xp, one) for one in group[:inputs]] != self._sums[_drawn(case)]:
+            return "wrote to its inputs"
+        if space is not None and not ops.intact(space):
+            return "wrote outside of its workspace"
+        zeros = case.geometry.zero_bytes if case.geometry else 0
+        if space is not None and bool(space.data[:zeros].any()):
+            return "left something else than zero at the start of its workspace"
+        return ""
+
+    # --- timing ---
+
+    def _timed(self, trial: Trial, checked: Judgement) -> Reply:
+        begun = time.monotonic()
+        sets = self._blocks(_drawn(trial.case), trial.sets)
+        self._mark(sets)
+        ready = self._made_ready(trial, sets)
+        before = self.driver.conditions()
+        sample_ns = trial.sample_s * 1e9
+        times = max(1, math.ceil(sample_ns / (ready.call_ns * ready.calls)))
+        samples: list[float] = []
+        hopeless = trial.give_up_ns is not None and ready.call_ns > trial.give_up_ns
+        while len(samples) < (1 if hopeless else trial.samples):
+            samples.append(self.driver.time_ns(ready.replay, times) / (times * ready.calls))
+        last = sets[(ready.calls - 1) % len(sets)]
+        if trial.program.language == "torch":  # what a graph's call returned lies in the graph
+            self._keep(guarded_call(trial.program, ready.each[(ready.calls - 1) % len(sets)]), last, trial.case.problem)
+        self.driver.finish()
+        after = self._right(trial.case, last, ready.space, trial.case.problem)
+        conditions = {
+            "timing": "graph",
+            "calls": times * ready.calls,
+            "graph_calls": ready.calls,
+            "before": pairs(before),
+            "after": pairs(self.driver.conditions()),
+        }
+        error = max(checked.error or 0.0, after.error or 0.0)
+        seconds = time.monotonic() - begun
+        return Reply("ok", "", tuple(samples), error, after.tolerance, None, seconds, pairs(conditions))
+
+    def _made_ready(self, trial: Trial, sets: tuple[tuple[ops.Block, ...], ...]) -> Ready:
+        """The recorded graph of a choice: warmed up by two rounds, long enough for a sample or at its most calls."""
+        key = (trial.program, trial.case, trial.sets)
+        if key in self._ready:
+            return self._ready[key]
+        while len(self._ready) >= KEPT_GRAPHS:
+            del self._ready[next(iter(self._ready))]
+        space = self._space(trial.case)
+        each = self._calls(trial.program, trial.case, sets, space)
+        for call in each[:2]:
+            guarded_call(trial.program, call)
+        self.driver.finish()
+        by_torch = trial.program.language != "cuda"
+        replay, count = self.driver.record(each, by_torch), len(each)
+        self.driver.time_ns(replay, 1)
+        call_ns = max(1.0, self.driver.time_ns(replay, 1) / count)
+        wanted = min(MOST_GRAPH_CALLS, math.ceil(trial.sample_s * 1e9 / call_ns))
+        rounds = max(1, wanted // count)
+        if rounds > 1:
+            replay, count = self.driver.record(each * rounds, by_torch), count * rounds
+            self.driver.time_ns(replay, 1)
+            call_ns = max(1.0, self.driver.time_ns(replay, 1) / count)
+        self._ready[key] = Ready(replay, count, call_ns, space, tuple(each))
+        return self._ready[key]
+
+
+def guarded_call(program: Program, call: Call) -> Any:
+    """The result of one call; what somebody else's Python raises becomes CallFailed."""
+    return call() if program.language == "cuda" else guarded(call)
+
+
+def _drawn(case: Case) -> Drawn:
+    return case.problem, case.draw
+
+
+class _HostDnf:
+    """Inputs and reference of a kernel without a device.py: made by its spec and carried over."""
+
+    def __init__(self, spec: KernelSpec) -> None:
+        self.spec = spec
+
+    def inputs(self, xp: Any, problem: Problem, seed: int, draw: str) -> dict[str, Any]:
+        return {name: xp.asarray(array) for name, array in self.spec.inputs(problem, seed, draw).items()}
+
+    def reference(self, xp: Any, problem: Problem, arrays: dict[str, Any]) -> dict[str, Expected]:
+        host = {name: one.get() if hasattr(one, "get") else one for name, one in arrays.items()}
+        return self.spec.reference(problem, host)
+
+
+def _on_device(spec: KernelSpec) -> Any:
+    """The DNF for arrays of a device: device.py beside the spec where there is one."""
+    path = os.path.join(os.path.dirname(origin(spec)), "device.py")
+    if not os.path.isfile(path):
+        return _HostDnf(spec)
+    made = importlib.util.spec_from_file_location(f"advisor_device_{short_hash(path.encode())}", path)
+    if made is None or made.loader is None:
+        return _HostDnf(spec)
+    module = importlib.util.module_from_spec(made)
+    made.loader.exec_module(module)
+    return module

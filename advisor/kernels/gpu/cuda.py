@@ -1,0 +1,174 @@
+"""The driver that really is one: CuPy for memory, compiling, launches and graphs, PyTorch for its own calls.
+
+Imported by the bench worker alone. CUDA_VISIBLE_DEVICES shows it one device.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import cupy
+import numpy as np
+
+from advisor.errors import BuildError
+from advisor.kernels.gpu.driver import Call, DeviceError
+from advisor.kernels.gpu.geometry import Geometry
+
+HARMLESS = frozenset({1, 2, 9, 200, 209, 301, 500, 701, 900, 901, 903, 904, 905, 906})
+"""Error codes after which a context goes on: refused values, configurations, resources, images, captures.
+
+Source: CUDA Runtime API, cudaError_t; all that an executing kernel raises (700, 702, 710 to 720) end the context."""
+
+STATIC_SHARED = 48 << 10
+"""A block gets more dynamic shared memory only after its function's limit was raised."""
+
+
+@contextlib.contextmanager
+def _told() -> Iterator[None]:
+    """Errors of CuPy's as the frame's."""
+    try:
+        yield
+    except cupy.cuda.memory.OutOfMemoryError as error:
+        raise MemoryError(str(error)) from error
+    except (cupy.cuda.runtime.CUDARuntimeError, cupy.cuda.driver.CUDADriverError) as error:
+        raise DeviceError(str(error), getattr(error, "status", None) not in HARMLESS) from error
+
+
+class CudaDriver:
+    """The device that this process sees. `uuid` names it to NVML."""
+
+    xp = cupy
+
+    def __init__(self, uuid: str) -> None:
+        with _told():
+            cupy.cuda.Device(0).use()
+            self._stream = cupy.cuda.Stream(non_blocking=True)
+            cupy.zeros(1).sum()
+        self._nvml = _nvml(uuid)
+
+    def room_bytes(self) -> int:
+        """Free memory, CuPy's own unused blocks included."""
+        with _told():
+            free = cupy.cuda.runtime.memGetInfo()[0]
+        return int(free + cupy.get_default_memory_pool().free_bytes())
+
+    def conditions(self) -> dict[str, Any]:
+        """Clocks in MHz, power limit and draw in W, throttle reasons, temperature."""
+        return self._nvml()
+
+    def build(self, source: str, options: Sequence[str], symbol: str) -> Any:
+        """Compile by NVRTC, from CuPy's cache where the same text and options lie there."""
+        try:
+            return cupy.RawModule(code=source, options=tuple(options), backend="nvrtc").get_function(symbol)
+        except cupy.cuda.compiler.CompileException as error:
+            raise BuildError("a CUDA variant must compile", got=str(error)[:600]) from error
+        except cupy.cuda.driver.CUDADriverError as error:
+            raise BuildError("a compiled CUDA variant must load", got=str(error)) from error
+
+    def launch(self, function: Any, geometry: Geometry, arrays: Sequence[Any]) -> None:
+        """Launch on CuPy's current stream."""
+        if geometry.shared_bytes > STATIC_SHARED:
+            function.max_dynamic_shared_size_bytes = geometry.shared_bytes
+        numbers = tuple(np.int32(number) for number in geometry.numbers)
+        with _told():
+            function(geometry.grid, (geometry.block,), (*arrays, *numbers), shared_mem=geometry.shared_bytes)
+
+    def tensor(self, array: Any, dtype: str) -> Any:
+        """A tensor over the same memory; bfloat16 lies in unsigned integers, which no tensor exchange takes."""
+        import torch
+
+        if dtype == "bfloat16":
+            return torch.as_tensor(array.view(np.int16), device="cuda").view(torch.bfloat16)
+        return torch.as_tensor(array, device="cuda")
+
+    def record(self, calls: Sequence[Call], by_torch: bool) -> Call:
+        """A graph of the calls, and how to replay it."""
+        return _torch_graph(calls) if by_torch else self._graph(calls)
+
+    def _graph(self, calls: Sequence[Call]) -> Call:
+        with _told(), self._stream:
+            self._stream.begin_capture()
+            try:
+                for call in calls:
+                    call()
+            finally:
+                graph = self._stream.end_capture()
+            graph.upload(self._stream)
+            self._stream.synchronize()
+        return lambda: graph.launch(self._stream)
+
+    def time_ns(self, replay: Callable[[], Any], times: int) -> float:
+        """Time between two events on the stream that the graph runs on."""
+        stream = getattr(replay, "stream", self._stream)
+        with _told(), stream:
+            start, end = cupy.cuda.Event(), cupy.cuda.Event()
+            start.record(stream)
+            for _ in range(times):
+                replay()
+            end.record(stream)
+            end.synchronize()
+            return float(cupy.cuda.get_elapsed_time(start, end)) * 1e6
+
+    def finish(self) -> None:
+        """Wait for the device."""
+        with _told():
+            cupy.cuda.runtime.deviceSynchronize()
+
+
+class _TorchReplay:
+    """Replays a graph of PyTorch's on the stream that is its own."""
+
+    def __init__(self, graph: Any, stream: Any) -> None:
+        self._graph, self._torch = graph, stream
+        self.stream = cupy.cuda.ExternalStream(stream.cuda_stream)
+
+    def __call__(self) -> None:
+        import torch
+
+        with torch.cuda.stream(self._torch):
+            self._graph.replay()
+
+
+def _torch_graph(calls: Sequence[Call]) -> _TorchReplay:
+    import torch
+
+    stream, graph = torch.cuda.Stream(), torch.cuda.CUDAGraph()
+    torch.cuda.synchronize()
+    with torch.cuda.graph(graph, stream=stream):
+        for call in calls:
+            call()
+    torch.cuda.synchronize()
+    return _TorchReplay(graph, stream)
+
+
+def _nvml(uuid: str) -> Callable[[], dict[str, Any]]:
+    """A function that asks NVML for the state of the device; what it refuses is absent."""
+    try:
+        import pynvml
+
+        pynvml.nvmlInit()
+        handle = pynvml.nvmlDeviceGetHandleByUUID(uuid)
+    except Exception:  # no NVML, or a device that it does not name so: nothing is told
+        return dict
+    asked: dict[str, tuple[str, tuple[int, ...], float]] = {
+        "sm_mhz": ("nvmlDeviceGetClockInfo", (pynvml.NVML_CLOCK_SM,), 1),
+        "memory_mhz": ("nvmlDeviceGetClockInfo", (pynvml.NVML_CLOCK_MEM,), 1),
+        "power_limit_w": ("nvmlDeviceGetEnforcedPowerLimit", (), 1e-3),
+        "power_w": ("nvmlDeviceGetPowerUsage", (), 1e-3),
+        "throttle": ("nvmlDeviceGetCurrentClocksThrottleReasons", (), 1),
+        "celsius": ("nvmlDeviceGetTemperature", (pynvml.NVML_TEMPERATURE_GPU,), 1),
+    }
+
+    def state() -> dict[str, Any]:
+        found = {}
+        for name, (function, arguments, factor) in asked.items():
+            with contextlib.suppress(Exception):  # dozens of error classes, and old drivers lack symbols
+                value = getattr(pynvml, function)(handle, *arguments) * factor
+                if math.isfinite(value):
+                    found[name] = round(value, 3)
+        return found
+
+    return state

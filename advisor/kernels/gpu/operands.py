@@ -1,0 +1,76 @@
+"""Memory of a trial on a device: operands and scratch with canaries around them, sentinels in outputs."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from advisor.kernels.operands import CANARY, POISON, SENTINELS
+from advisor.kernels.spec import STORAGE, KernelSpec
+from advisor.records import Problem
+
+GUARD_BYTES = 512
+"""Before and after the data: allocations of CUDA are aligned to 256, so the data is too."""
+
+_UNSIGNED: dict[int, Any] = {8: np.uint64, 4: np.uint32, 2: np.uint16}
+
+
+class Block(NamedTuple):
+    """Device memory. `whole` has the guards too, in bytes; `data` is what a variant sees."""
+
+    whole: Any
+    data: Any
+
+
+def block(xp: Any, shape: tuple[int, ...], dtype: Any) -> Block:
+    """Fresh memory for one array, guards filled. Raises MemoryError where there is no room."""
+    size = math.prod(shape) * np.dtype(dtype).itemsize
+    whole = xp.empty(size + 2 * GUARD_BYTES, np.uint8)
+    whole[:GUARD_BYTES] = CANARY
+    whole[GUARD_BYTES + size :] = CANARY
+    return Block(whole, whole[GUARD_BYTES : GUARD_BYTES + size].view(dtype).reshape(shape))
+
+
+def intact(found: Block) -> bool:
+    """Whether the canaries on both sides still stand."""
+    guards = (found.whole[:GUARD_BYTES], found.whole[found.whole.size - GUARD_BYTES :])
+    return all(bool((guard == CANARY).all()) for guard in guards)
+
+
+def mark(found: Block) -> None:
+    """Fill an output with the sentinel."""
+    size = found.data.itemsize
+    found.data.view(_UNSIGNED[size])[...] = SENTINELS[size]
+
+
+def unwritten(found: Block) -> int:
+    """How many elements of an output still hold the sentinel."""
+    size = found.data.itemsize
+    return int((found.data.view(_UNSIGNED[size]) == SENTINELS[size]).sum())
+
+
+def scratch(xp: Any, size: int, zeros: int) -> Block:
+    """A workspace: zeros where they were promised, NaN elsewhere, so that nobody relies on zeros."""
+    found = block(xp, (size,), np.uint8)
+    found.data[:zeros] = 0
+    found.data[zeros:] = POISON
+    return found
+
+
+def make(xp: Any, spec: KernelSpec, problem: Problem, inputs: dict[str, Any], sets: int) -> tuple[tuple[Block, ...], ...]:
+    """Sets of blocks in the order of the spec's buffers, the inputs copied into each."""
+    shapes, types = spec.shapes(problem), spec.types(problem)
+    made = tuple(tuple(block(xp, shapes[name], STORAGE[types[name]]) for name in spec.buffers) for _ in range(sets))
+    for group in made:
+        for name, one in zip(spec.buffers, group, strict=True):
+            if name in inputs:
+                one.data[...] = inputs[name]
+    return made
+
+
+def checksum(xp: Any, found: Block) -> int:
+    """A sum over the bits of an input: on a device nothing protects it from being written."""
+    bits = found.data.view(_UNSIGNED[found.data.itemsize])
+    return int(bits.sum(dtype=np.uint64))
