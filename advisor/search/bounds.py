@@ -16,7 +16,9 @@ from advisor.records import Choice, Machine, Measurement, Problem
 from advisor.search.run import value_of
 
 SLACK = 0.6
-"""A thread may do 1 / 0.6 of the best that was seen: caches that several threads have together, and noise."""
+"""A thread may do 1 / 0.6 of the best that was seen: caches that several threads have together, builds not yet seen.
+
+What was seen must be more than a few looks, or a slow build stands for all: it is the search at a smaller n."""
 
 REACH = 1.05
 """Nothing is skipped that may come within 5 % of the best: of equals the one with fewer threads is wanted."""

@@ -114,7 +114,9 @@ def search(run: Run, place: Place, until: float) -> Found:
         rebuild(hunt)
         while not stopped:
             stopped = _why_stop(hunt) or _batch(hunt, until)
-        return Found(stopped, _whole(place, kept, sampler.belief(hunt.study), work), work)
+        belief = _whole(place, kept, sampler.belief(hunt.study), work)
+    looks = bounds.seen(place.problem, run.looks.get(place.problem, {}).values())
+    return Found(stopped, belief, bounds.joined(looks, work))
 
 
 def _seeds(run: Run, place: Place, until: float) -> str:
