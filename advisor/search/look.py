@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 PATIENCE, PATIENCE_GROWTH = 3 * BATCH, 1.0
 """Trials without an improvement of 1 % after which the first search of a run ends: 24, or the root of the space's size.
-Where a smaller n is done, one batch is enough."""
+Where a smaller n is done, half the root is enough, but a batch at least."""
 
 WORTH = math.log(1.01)
 """Improvement that counts, and the least promise with which a search goes on: 1 %."""
@@ -220,9 +220,9 @@ def price(space_size: int) -> float:
 
 def _patience(hunt: Hunt) -> int:
     """Modelled looks without an improvement that end a search; the first n of a run has nothing but its own looks."""
-    if hunt.place.prior is not None:
-        return BATCH
     trials = max(PATIENCE, round(PATIENCE_GROWTH * math.sqrt(len(hunt.place.choices))))
+    if hunt.place.prior is not None:
+        return max(BATCH, round(math.sqrt(len(hunt.place.choices)) / 2))
     return trials // 2 if hunt.run.request.options.quick else trials
 
 
