@@ -1,12 +1,12 @@
 /* variant {
   "idea": "one block serves all query heads of a group, so that each cache row is read once, on the CUDA cores",
   "language": "cuda", "symbol": "decode_batched",
-  "dtypes": ["float32", "float64", "bfloat16", "float16"], "requires": ["sm_80"],
+  "dtypes": ["float32", "bfloat16", "float16"], "requires": ["sm_80"],
   "macros": {"ADV_HD": "head_dim", "ADV_SHARING": "heads // kv_heads"},
   "build_knobs": {"ADV_UNROLL": [2, 4], "ADV_WARPS": [4, 8]},
   "run_knobs": {"blocks": [66, 132, 264, 528, 1056, 2112]},
   "defaults": {"ADV_UNROLL": 2, "ADV_WARPS": 4, "blocks": 264},
-  "valid": ["head_dim == 64 or head_dim == 128", "heads // kv_heads >= 2 and heads // kv_heads <= 8", "(heads // kv_heads) * ADV_WARPS * head_dim * real_bytes <= 20480"],
+  "valid": ["head_dim == 64 or head_dim == 128", "heads // kv_heads >= 2 and heads // kv_heads <= 8", "(heads // kv_heads) * ADV_WARPS * head_dim <= 5632"],
   "reads": "batch * heads * head_dim + 2 * batch * kv_heads * n * head_dim",
   "writes": "batch * heads * head_dim", "atomics": "splits * batch * kv_heads",
   "derived": {

@@ -88,6 +88,6 @@ def program(spec: KernelSpec, variant: Variant, problem: Problem, knobs: Pairs) 
     """What a choice really runs at this n: knob sets with equal programs are one choice."""
     if variant.launch is None:
         return variant.name, knobs
-    return variant.name, macro_values(variant, problem, knobs), geometry(spec, variant, problem, knobs)._replace(
-        numbers=geometry(spec, variant, problem, knobs).numbers[len(spec.dims) + len(variant.run_knobs) :]
-    )
+    found = geometry(spec, variant, problem, knobs)
+    derived = found.numbers[len(spec.dims) + len(variant.run_knobs) :]
+    return variant.name, macro_values(variant, problem, knobs), found._replace(numbers=derived)

@@ -1,0 +1,78 @@
+"""A device that is none: numpy's memory, and entries that are functions of Python. For host code of the GPU frame."""
+
+import numpy as np
+
+from advisor.errors import BuildError
+from advisor.kernels.registry import spec
+from advisor.records import Gpu
+
+H200 = Gpu(
+    0, "GPU-0", "NVIDIA H200", 143771 << 20, 132, "9.0", 0, "disabled", 700.0, cuda_index=0, device_id="0123456789ab"
+)
+DECODE = spec("decode")
+
+
+def attend(geometry, arrays, spoil=None):
+    """What every decode entry computes, in float64, written to the output."""
+    q, k, v, out, _ = arrays
+    b, h, g, d, n = geometry.numbers[:5]
+    for i in range(b):
+        for j in range(h):
+            keys, values = (_wide(a[i, j // (h // g)]) for a in (k, v))
+            s = keys @ q[i, j].astype(np.float64) / np.sqrt(d)
+            w = np.exp(s - s.max())
+            out[i, j] = w @ values / w.sum()
+    if spoil:
+        spoil(arrays)
+
+
+def _wide(a):
+    return (a.astype(np.uint32) << 16).view(np.float32) if a.dtype == np.uint16 else a.astype(np.float64)
+
+
+class FakeDriver:
+    """Counts what is compiled, launched and timed; every call takes `call_ns`."""
+
+    xp = np
+
+    def __init__(self, call_ns=10_000.0, spoil=None, fails=None):
+        self.call_ns, self.spoil, self.fails = call_ns, spoil, fails
+        self.built, self.launched, self.timed, self.graphs = [], [], [], 0
+
+    def room_bytes(self):
+        return 1 << 40
+
+    def conditions(self):
+        return {"sm_mhz": 1980}
+
+    def build(self, source, options, symbol):
+        if "broken" in source:
+            raise BuildError("must compile", got=symbol)
+        self.built.append((symbol, options))
+        return symbol
+
+    def launch(self, function, geometry, arrays):
+        if self.fails:
+            raise self.fails
+        self.launched.append((function, geometry, [a.ctypes.data for a in arrays]))
+        attend(geometry, arrays, self.spoil)
+
+    def tensor(self, array, dtype):
+        return array
+
+    def record(self, calls, by_torch):
+        self.graphs += 1
+
+        def replay():
+            for call in dict.fromkeys(calls):  # each once: a graph may hold hundreds
+                call()
+            return len(calls)
+
+        return replay
+
+    def time_ns(self, replay, times):
+        self.timed.append(times)
+        return self.call_ns * times * replay()
+
+    def finish(self):
+        pass
