@@ -11,6 +11,8 @@ from advisor.records import Measurement
 
 OPENMP = ("libgomp", "libomp", "libiomp")
 
+TRAP = "docs/traps/two-thread-pools.md"
+
 Pool = tuple[str, int]
 """Name of a loaded pool (libgomp, libomp, libiomp, openblas, mkl, blis) and how many threads it may run."""
 
@@ -49,11 +51,13 @@ def warnings(pools: Sequence[Pool], cpus: int) -> tuple[str, ...]:
     runtimes = [name for name, _ in pools if name in OPENMP]
     said = []
     if len(runtimes) > 1:
-        said.append(f"{len(runtimes)} OpenMP runtimes in one process ({', '.join(runtimes)}): their teams compete")
+        said.append(
+            f"{len(runtimes)} OpenMP runtimes in one process ({', '.join(runtimes)}): their teams compete; see {TRAP}"
+        )
     team = max((size for name, size in pools if name in OPENMP), default=1)
     if busy(pools) > max(cpus, team):  # a team that is larger by itself was asked for
         shown = ", ".join(f"{name} {size}" for name, size in pools)
-        said.append(f"{busy(pools)} threads may be busy on {cpus} CPUs ({shown})")
+        said.append(f"{busy(pools)} threads may be busy on {cpus} CPUs ({shown}); see {TRAP}")
     return tuple(said)
 
 
