@@ -156,8 +156,14 @@ def run_all(work: Sequence[Task], jobs: int) -> Iterator[Done | Broken]:
         return
     context = multiprocessing.get_context("spawn")  # a fork after an OpenMP team was used hangs
     pool = concurrent.futures.ProcessPoolExecutor(jobs, mp_context=context, initializer=_prepare)
+    before = signal.signal(
+        signal.SIGINT, signal.SIG_IGN
+    )  # inherited: a worker hit while it starts would break the pool
     try:
         waiting = [pool.submit(search, task) for task in work]
+    finally:
+        signal.signal(signal.SIGINT, before)
+    try:
         for future in concurrent.futures.as_completed(waiting):
             yield future.result()
     finally:
@@ -321,4 +327,8 @@ def main(words: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        print("interrupted before any search ended", file=sys.stderr)
+        sys.exit(3)
