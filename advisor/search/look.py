@@ -149,14 +149,16 @@ def _kept(run: Run, place: Place) -> tuple[bounds.Work, list[int]]:
     seeds = [looks[choice] for choice in place.seeds if choice in looks]
     here = bounds.seen(place.problem, seeds)
     work = here if place.work is None else bounds.joined(here, place.work)
-    best_ns = min((value for one in seeds if (value := value_of(one)) is not None), default=math.inf)
+    order = ranked(seeds)
+    best_ns = value_of(order[0]) if order else None
     if run.request.options.objective != "latency" or place.prior is None:
         return work, list(range(len(place.choices)))
     alike = bounds.comparable(run.request.machine)
+    lanes = {choice.process for choice in (place.default, place.lane, *(m.choice for m in order[:1])) if choice}
 
     def may_win(choice: Choice) -> bool:
-        other_lane = place.lane is not None and choice.process not in (place.lane.process, place.default.process)
-        return not other_lane and not (alike and bounds.hopeless(choice, work, best_ns))
+        other_lane = place.lane is not None and choice.process not in lanes
+        return not other_lane and not (alike and bounds.hopeless(choice, work, best_ns or math.inf))
 
     return work, [i for i, choice in enumerate(place.choices) if choice in looks or may_win(choice)]
 
