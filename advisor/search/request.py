@@ -11,7 +11,6 @@ from advisor.kernels.variant import Variant
 from advisor.records import Choice, Machine, Measurement, Pairs, Problem, Verdict
 from advisor.search.space import SpaceOptions
 
-
 TRIAL_LIMIT_S = 20.0
 """Wall-clock limit of one measurement without a budget."""
 
