@@ -3,10 +3,10 @@
   "language": "cuda", "symbol": "decode_batched_mma",
   "dtypes": ["float16", "bfloat16"], "requires": ["sm_80"],
   "macros": {"ADV_HD": "head_dim", "ADV_SHARING": "heads // kv_heads"},
-  "build_knobs": {"ADV_WARPS": [2, 4, 8], "ADV_TILES": [1, 2]},
+  "build_knobs": {"ADV_WARPS": [2, 4, 8], "ADV_TILES": [1, 2], "ADV_AHEAD": [0, 1]},
   "run_knobs": {"blocks": [66, 132, 264, 528, 1056]},
-  "defaults": {"ADV_WARPS": 4, "ADV_TILES": 2, "blocks": 264},
-  "valid": ["head_dim == 64 or head_dim == 128", "heads // kv_heads >= 2 and heads // kv_heads <= 8", "(heads // kv_heads) * ADV_WARPS * head_dim <= 5632"],
+  "defaults": {"ADV_WARPS": 4, "ADV_TILES": 1, "ADV_AHEAD": 1, "blocks": 264},
+  "valid": ["ADV_AHEAD == 0 or ADV_TILES == 1", "head_dim == 64 or head_dim == 128", "heads // kv_heads >= 2 and heads // kv_heads <= 8", "(heads // kv_heads) * ADV_WARPS * head_dim <= 5632"],
   "reads": "batch * heads * head_dim + 2 * batch * kv_heads * n * head_dim",
   "writes": "batch * heads * head_dim", "atomics": "splits * batch * kv_heads",
   "derived": {
@@ -27,6 +27,9 @@
 #endif
 #ifndef ADV_SHARING
 #define ADV_SHARING 1
+#endif
+#ifndef ADV_AHEAD
+#define ADV_AHEAD 1
 #endif
 #ifndef ADV_TILES
 #define ADV_TILES 1
@@ -209,11 +212,21 @@ extern "C" __global__ void __launch_bounds__(32 * ADV_WARPS)
   State my;
   begin(my, q + wide(group) * ADV_SHARING * ADV_HD);
   Tile tiles[ADV_TILES];
+#if ADV_AHEAD
+  fetch(tiles[0], k + cache, v + cache, start + warp * SPAN, end);
+#endif
   for (int base = start + warp * SPAN; base < end; base += ADV_WARPS * SPAN) {
+#if ADV_AHEAD /* the next sixteen rows are on their way while these are worked on; past the end the last row comes again */
+    Tile next;
+    fetch(next, k + cache, v + cache, base + ADV_WARPS * SPAN, end);
+    attend(my, tiles[0], base, end);
+    tiles[0] = next;
+#else
 #pragma unroll
     for (int i = 0; i < ADV_TILES; i++) fetch(tiles[i], k + cache, v + cache, base + i * 16, end);
 #pragma unroll
     for (int i = 0; i < ADV_TILES; i++) attend(my, tiles[i], base + i * 16, end);
+#endif
   }
   real *mine = out + wide(group) * ADV_SHARING * ADV_HD;
   join_warps(my, part, blockIdx.x, splits, mine);

@@ -105,24 +105,37 @@ __device__ void finish(Partial<HEADS> part, unsigned *counter, int splits, real 
   __syncthreads();
   if (!last) return;
   __threadfence();
+  real most[HEADS], total[HEADS], a[HEADS][ADV_HD / 32];
+#pragma unroll
   for (int h = 0; h < HEADS; h++) {
-    real most = LOWEST, total = 0, a[ADV_HD / 32];
-    for (int s = lane; s < splits; s += 32) most = max(most, __ldcg(&part.stats[(s * HEADS + h) * 2]));
+    most[h] = LOWEST;
+    total[h] = 0;
 #pragma unroll
-    for (int o = 16; o; o >>= 1) most = max(most, __shfl_xor_sync(FULL, most, o));
+    for (int i = 0; i < ADV_HD / 32; i++) a[h][i] = 0;
+  }
+  for (int s = lane; s < splits; s += 32)
 #pragma unroll
-    for (int i = 0; i < ADV_HD / 32; i++) a[i] = 0;
-#pragma unroll 4
-    for (int s = warp; s < splits; s += WARPS) {
-      const real f = ex2(__ldcg(&part.stats[(s * HEADS + h) * 2]) - most);
-      total += f * __ldcg(&part.stats[(s * HEADS + h) * 2 + 1]);
+    for (int h = 0; h < HEADS; h++) most[h] = max(most[h], __ldcg(&part.stats[(s * HEADS + h) * 2]));
+#pragma unroll
+  for (int o = 16; o; o >>= 1)
+#pragma unroll
+    for (int h = 0; h < HEADS; h++) most[h] = max(most[h], __shfl_xor_sync(FULL, most[h], o));
+  /* all heads' loads at once: what takes the time here is waiting for the L2 */
+#pragma unroll(HEADS == 1 ? 8 : 2)
+  for (int s = warp; s < splits; s += WARPS)
+#pragma unroll
+    for (int h = 0; h < HEADS; h++) {
+      const real f = ex2(__ldcg(&part.stats[(s * HEADS + h) * 2]) - most[h]);
+      total[h] += f * __ldcg(&part.stats[(s * HEADS + h) * 2 + 1]);
 #pragma unroll
       for (int i = 0; i < ADV_HD / 32; i++)
-        a[i] += f * __ldcg(&part.sums[(wide(s) * HEADS + h) * ADV_HD + i * 32 + lane]);
+        a[h][i] += f * __ldcg(&part.sums[(wide(s) * HEADS + h) * ADV_HD + i * 32 + lane]);
     }
 #pragma unroll
-    for (int i = 0; i < ADV_HD / 32; i++) sums[warp][h][i * 32 + lane] = a[i];
-    if (lane == 0) totals[warp][h] = total;
+  for (int h = 0; h < HEADS; h++) {
+#pragma unroll
+    for (int i = 0; i < ADV_HD / 32; i++) sums[warp][h][i * 32 + lane] = a[h][i];
+    if (lane == 0) totals[warp][h] = total[h];
   }
   __syncthreads();
   for (int e = threadIdx.x; e < HEADS * ADV_HD; e += WARPS * 32) {

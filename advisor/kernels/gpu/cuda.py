@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -21,6 +22,9 @@ HARMLESS = frozenset({1, 2, 9, 200, 209, 301, 500, 701, 900, 901, 903, 904, 905,
 """Error codes after which a context goes on: refused values, configurations, resources, images, captures.
 
 Source: CUDA Runtime API, cudaError_t; all that an executing kernel raises (700, 702, 710 to 720) end the context."""
+
+FRESH_S = 5.0
+"""How long the state of a device is taken to hold: asking a driver for it takes milliseconds."""
 
 STATIC_SHARED = 48 << 10
 """A block gets more dynamic shared memory only after its function's limit was raised."""
@@ -162,13 +166,20 @@ def _nvml(uuid: str) -> Callable[[], dict[str, Any]]:
         "celsius": ("nvmlDeviceGetTemperature", (pynvml.NVML_TEMPERATURE_GPU,), 1),
     }
 
+    kept: dict[str, Any] = {}
+    until = 0.0
+
     def state() -> dict[str, Any]:
+        nonlocal kept, until
+        if time.monotonic() < until:
+            return kept
         found = {}
         for name, (function, arguments, factor) in asked.items():
             with contextlib.suppress(Exception):  # dozens of error classes, and old drivers lack symbols
                 value = getattr(pynvml, function)(handle, *arguments) * factor
                 if math.isfinite(value):
                     found[name] = round(value, 3)
+        kept, until = found, time.monotonic() + FRESH_S
         return found
 
     return state
