@@ -31,7 +31,7 @@ STRATEGIES = ("genetic_algorithm", "hybrid_vndx")
 
 RUNTIMES = {"libgomp": "libgomp.so.1", "libomp": "libomp.so.5"}
 
-START_LIMIT_S = 120.0
+START_LIMIT_S = 30.0
 """Importing it and making its search space is not counted, but must end."""
 
 CHILD = os.path.join(os.path.dirname(os.path.abspath(__file__)), "tune_kernel_tuner_child.py")
@@ -179,7 +179,7 @@ def run(made: Job, spec: KernelSpec, problem: Problem, strategy: str, seconds: f
     with tempfile.TemporaryDirectory() as folder:
         _write(folder, made, spec, problem, (strategy, seconds))
         environment = {key: value for key, value in os.environ.items() if not key.startswith(("OMP_", "GOMP_", "KMP_"))}
-        limit = START_LIMIT_S + 4 * seconds
+        limit = START_LIMIT_S + 2 * seconds
         try:
             done = subprocess.run(
                 [python, CHILD, folder], cwd=folder, env=environment, capture_output=True, text=True, timeout=limit,

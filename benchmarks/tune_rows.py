@@ -28,6 +28,10 @@ from advisor.search.tune import Neighbour, one
 FRESH_ROUNDS, FRESH_SAMPLE_S, LEAST_FRESH = 60, 0.004, 12
 """Rounds of the race that judges: as many as time allows, at least 12; samples twice as long as in our own races."""
 
+GRACE_S, FEWEST_FRESH = 30.0, 4
+"""So long over its time it still goes on to a dozen rounds; then four are enough, the least that can be judged: where a
+peer chose one thread for a large problem, a round takes minutes."""
+
 PEERS = ("TPE", "random")
 POOLS = ("ours", "exhaustive", *PEERS)
 """Each has workers of its own, so that nobody finds inputs made, threads pinned or builds verified by another."""
@@ -158,7 +162,8 @@ def fresh_race(
     """Fresh samples of every choice, interleaved in shuffled order, nobody dropped but choices that failed."""
     rng, samples = random.Random(seed), {choice: list[float]() for choice in choices}
     for done in range(FRESH_ROUNDS):
-        if done >= LEAST_FRESH and time.monotonic() >= until:
+        late = time.monotonic() - until
+        if late >= 0 and done >= (LEAST_FRESH if late < GRACE_S else FEWEST_FRESH):
             break
         order = list(samples)
         rng.shuffle(order)
