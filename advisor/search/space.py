@@ -205,6 +205,18 @@ def teams(machine: Machine, oversubscribe: bool = False) -> tuple[Team, ...]:
     return tuple(found)
 
 
+# --- devices ---
+
+
+def on_device(options: SpaceOptions) -> bool:
+    """Whether the choices are for a GPU, the first of the machine that is asked about: see `gpu.device.machine_of`."""
+    return bool(options.compilers) and all(tool.runtime == "cuda" for tool in options.compilers)
+
+
+def _languages(options: SpaceOptions) -> list[tuple[str, str]]:
+    return [(tool.name, tool.language) for tool in options.compilers]
+
+
 # --- choices ---
 
 
@@ -258,6 +270,10 @@ def space(
     from advisor.kernels.variant import missing_isa
 
     _check(spec, problem, options)
+    if on_device(options):
+        from advisor.kernels.gpu.space import gpu_space
+
+        return gpu_space(machine.gpus[0], spec, variants, problem, _languages(options))
     usable = [variant for variant in variants if not missing_isa(variant, machine)]
     crowd = teams(machine, options.oversubscribe)
     return tuple(
@@ -283,6 +299,10 @@ def default_choice(
         BadInput: as of `space`.
     """
     _check(spec, problem, options)
+    if on_device(options):
+        from advisor.kernels.gpu.space import gpu_default
+
+        return gpu_default(machine.gpus[0], spec, variants, problem, _languages(options))
     from advisor.kernels.libraries import FLAGS, LANGUAGE
     from advisor.kernels.variant import default_build
 

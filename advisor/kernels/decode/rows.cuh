@@ -4,6 +4,13 @@
 #define ADV_UNROLL 4
 #endif
 
+/* elements of one 16-byte load; lanes that share a row; such loads a lane and row; rows that a warp reads at once */
+constexpr int VEC = 16 / int(sizeof(store));
+constexpr int LANES = ADV_HD / VEC < 32 ? ADV_HD / VEC : 32;
+constexpr int PIECES = ADV_HD / VEC / LANES;
+constexpr int AT_ONCE = 32 / LANES;
+constexpr int OWN = PIECES * VEC;
+
 /* What one lane knows of HEADS query heads: its own elements of the queries (scaled) and of the weighted sums. */
 template <int HEADS> struct Walk {
   real q[HEADS][OWN], sum[HEADS][OWN], most[HEADS], total[HEADS];

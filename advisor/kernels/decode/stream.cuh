@@ -24,13 +24,6 @@ typedef long long wide;
 
 struct __align__(16) Vec { unsigned x, y, z, w; };
 
-/* elements of one 16-byte load; lanes that share a row; such loads a lane and row; rows that a warp reads at once */
-constexpr int VEC = 16 / int(sizeof(store));
-constexpr int LANES = ADV_HD / VEC < 32 ? ADV_HD / VEC : 32;
-constexpr int PIECES = ADV_HD / VEC / LANES;
-constexpr int AT_ONCE = 32 / LANES;
-constexpr int OWN = PIECES * VEC;
-
 __device__ __forceinline__ float ex2(float x) {
   float y;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));

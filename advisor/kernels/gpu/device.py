@@ -16,7 +16,8 @@ def find(machine: Machine, name: str) -> Gpu:
         BadInput: no such name, no such device, or one that cannot be told from others (no device_id).
     """
     number = name.removeprefix(PREFIX)
-    known = {gpu.cuda_index if gpu.cuda_index is not None else gpu.index: gpu for gpu in machine.gpus if gpu.visible is not False}
+    seen = [gpu for gpu in machine.gpus if gpu.visible is not False]
+    known = {gpu.index if gpu.cuda_index is None else gpu.cuda_index: gpu for gpu in seen}
     if not name.startswith(PREFIX) or not number.isdecimal() or int(number) not in known:
         listed = ", ".join(f"{PREFIX}{index}" for index in sorted(known))
         raise BadInput("a device must be one of this machine", got=name, allowed=f"cpu{', ' if listed else ''}{listed}")
@@ -37,3 +38,12 @@ def capability(text: str | None) -> int:
     """9.0 as 90; 0 where it is unknown."""
     major, _, minor = (text or "").partition(".")
     return int(major) * 10 + int(minor or 0) if major.isdecimal() else 0
+
+
+LIMITS_ID = "device"
+"""Tables of a device hold under any limits of CPUs."""
+
+
+def machine_of(machine: Machine, gpu: Gpu) -> Machine:
+    """The machine as far as a device's table goes: known by the device's id, with this GPU alone."""
+    return machine._replace(hardware_id=gpu.device_id or "", limits_id=LIMITS_ID, gpus=(gpu,))
