@@ -1,6 +1,6 @@
 """First look at a GPU: every variant checked and timed at some n, beside the read floor. One JSON line a row.
 
-    python benchmarks/gpu_first.py --out rows.jsonl --seconds 200
+python benchmarks/gpu_first.py --out rows.jsonl --seconds 200
 """
 
 from __future__ import annotations
@@ -45,9 +45,15 @@ def rows(pool, gpu, label, n, regime, until):
         one = pool.measure(problem, choice, Ask(3, 30.0))
         statuses[choice.build.variant, one.status, one.reason[:200] if one.status != "ok" else ""] += 1
         if one.status == "ok" and p25(one.samples_ns) < best.get(choice.build.variant, (float("inf"),))[0]:
-            best[choice.build.variant] = (p25(one.samples_ns), choice.build.knobs, one.error, one.tolerance, one.conditions)
+            best[choice.build.variant] = (
+                p25(one.samples_ns),
+                choice.build.knobs,
+                one.error,
+                one.tolerance,
+                one.conditions,
+            )
     return {"shape": label, "n": n, "regime": regime, "prepared": prepared._asdict(), "space": len(choices),
-            "best": {k: v for k, v in best.items()}, "statuses": [[*k, c] for k, c in statuses.items()]}  # fmt: skip
+            "best": best, "statuses": [[*k, c] for k, c in statuses.items()]}  # fmt: skip
 
 
 def main():

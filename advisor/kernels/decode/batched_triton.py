@@ -7,7 +7,7 @@
             "splits == 1 or (splits - 1) * block < n", "splits * batch * kv_heads <= 1056",
             "splits >= min(16, max(1, n // 2048))"],
   "reads": "batch * heads * head_dim + 2 * batch * kv_heads * n * head_dim", "writes": "batch * heads * head_dim",
-  "mapping": "a program takes one split of one head of the cache and all its query heads, padded to 16; lanes as Triton lays them out",
+  "mapping": "a program takes one split of one head of the cache and all its heads, padded to 16; lanes are Triton's",
   "rank": 50
 }
 
@@ -15,6 +15,7 @@ A query and a weight are cut into two 16-bit numbers, high and low, as in batche
 tensor cores, and float32's accuracy is kept.
 """
 
+# mypy: disable-error-code="no-untyped-def,untyped-decorator"
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -22,9 +23,6 @@ from typing import Any
 import torch
 import triton
 import triton.language as tl
-
-ROWS = 16
-"""Query heads of a group, padded to the least that a product on the tensor cores takes."""
 
 
 @triton.jit
@@ -34,8 +32,10 @@ def _cut(x, kind: tl.constexpr, low: tl.constexpr):
 
 
 @triton.jit
-def _part(q, k, v, sums, stats, scale, n, chunk, splits, D: tl.constexpr, G: tl.constexpr, BLOCK: tl.constexpr,
-          LOW: tl.constexpr):  # fmt: skip
+def _part(  # noqa: PLR0913, PLR0917 (a kernel takes what it takes)
+    q, k, v, sums, stats, scale, n, chunk, splits,
+    D: tl.constexpr, G: tl.constexpr, BLOCK: tl.constexpr, LOW: tl.constexpr,  # noqa: N803
+):  # fmt: skip
     split, group = tl.program_id(0), tl.program_id(1)
     heads, dims, rows = tl.arange(0, 16), tl.arange(0, D), tl.arange(0, BLOCK)
     kind = k.dtype.element_ty
@@ -70,7 +70,7 @@ def _part(q, k, v, sums, stats, scale, n, chunk, splits, D: tl.constexpr, G: tl.
 
 
 @triton.jit
-def _merge(sums, stats, out, S: tl.constexpr, D: tl.constexpr, G: tl.constexpr):
+def _merge(sums, stats, out, S: tl.constexpr, D: tl.constexpr, G: tl.constexpr):  # noqa: N803
     group, head = tl.program_id(0) // G, tl.program_id(0) % G
     splits, dims = tl.arange(0, S), tl.arange(0, D)
     o = (group * S + splits) * G + head

@@ -139,7 +139,7 @@ class _TorchReplay:
 def _torch_graph(calls: Sequence[Call]) -> _TorchReplay:
     import torch
 
-    stream, graph = torch.cuda.Stream(), torch.cuda.CUDAGraph()
+    stream, graph = torch.cuda.Stream(), torch.cuda.CUDAGraph()  # type: ignore[no-untyped-call]
     torch.cuda.synchronize()
     with torch.cuda.graph(graph, stream=stream):
         for call in calls:

@@ -59,7 +59,9 @@ def scratch(xp: Any, size: int, zeros: int) -> Block:
     return found
 
 
-def make(xp: Any, spec: KernelSpec, problem: Problem, inputs: dict[str, Any], sets: int) -> tuple[tuple[Block, ...], ...]:
+def make(
+    xp: Any, spec: KernelSpec, problem: Problem, inputs: dict[str, Any], sets: int
+) -> tuple[tuple[Block, ...], ...]:
     """Sets of blocks in the order of the spec's buffers, the inputs copied into each."""
     shapes, types = spec.shapes(problem), spec.types(problem)
     made = tuple(tuple(block(xp, shapes[name], STORAGE[types[name]]) for name in spec.buffers) for _ in range(sets))

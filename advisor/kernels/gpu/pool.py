@@ -1,4 +1,4 @@
-"""GpuPool: the executor of one device, with the methods of WorkerPool, so that a search need not know the difference."""
+"""GpuPool: the executor of one device, with the methods of WorkerPool: a search need not know the difference."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class GpuPool:
     def measure(self, problem: Problem, choice: Choice, ask: Ask) -> Measurement:
         """Compile if needed, verify against the DNF, warm up, record a graph, sample; see Executor.
 
-        A choice that crashed or hung is not run again on the same problem, and a variant that only ever hung not at all.
+        A choice that crashed or hung is not run again on the same problem, a variant that only ever hung not at all.
         """
         return self._measure(problem, choice, ask, None)
 
@@ -155,7 +155,9 @@ class GpuPool:
         made = choice.build
         checks = []
         if draw is None:
-            checks = [self._case(variant, e.problem, made, e.draw) for e in edges(self.spec, variant, problem, made.knobs)]
+            checks = [
+                self._case(variant, e.problem, made, e.draw) for e in edges(self.spec, variant, problem, made.knobs)
+            ]
             checks += [self._case(variant, problem, made, other) for other in self.spec.draws if other != "normal"]
         return Trial(
             program=self._program(variant, problem, made),
@@ -186,10 +188,10 @@ def sets(spec: KernelSpec, problem: Problem) -> int:
 
 
 def need_bytes(spec: KernelSpec, problem: Problem, copies: int) -> int:
-    """Bytes that a trial takes: every set, the same for another draw of inputs, inputs as they are made, the reference."""
+    """Bytes that a trial takes: every set, another draw of inputs, inputs as they are made, the reference."""
     of = problem.dims()
     scores = of.get("heads", 1) * of.get("batch", 1) * problem.n * ITEM_BYTES["float64"]
-    return operand_bytes(spec, problem) * (copies + 2) + 3 * scores + REFERENCE_BYTES
+    return int(operand_bytes(spec, problem) * (2 * copies + 1) + 3 * scores + REFERENCE_BYTES)
 
 
 def _measurement(problem: Problem, choice: Choice, answer: Answer, trial: Trial) -> Measurement:

@@ -47,9 +47,7 @@ def gpu_space(
     )
 
 
-def gpu_default(
-    gpu: Gpu, spec: KernelSpec, variants: Sequence[Variant], problem: Problem, tools: Tools
-) -> Choice:
+def gpu_default(gpu: Gpu, spec: KernelSpec, variants: Sequence[Variant], problem: Problem, tools: Tools) -> Choice:
     """What an untuned device would take: the first in rank of the frame's own variants, default knobs where valid.
 
     Raises:

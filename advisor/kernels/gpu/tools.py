@@ -1,4 +1,4 @@
-"""What GPU variants are made with here: CuPy's NVRTC, Triton, PyTorch; told by their distributions, nothing imported."""
+"""What GPU variants are made with here: CuPy's NVRTC, Triton, PyTorch; nothing of them is imported."""
 
 from __future__ import annotations
 

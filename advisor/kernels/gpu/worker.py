@@ -1,4 +1,4 @@
-"""The bench worker of a device, `python -m advisor.kernels.gpu.worker`: see advisor.kernels.worker, whose ways it keeps.
+"""The bench worker of a device, `python -m advisor.kernels.gpu.worker`; in the ways of advisor.kernels.worker.
 
 An error that ends the CUDA context ends the worker too: its reply is unsound, and the pool starts another one.
 """

@@ -15,7 +15,7 @@ DECODE = spec("decode")
 def attend(geometry, arrays, spoil=None):
     """What every decode entry computes, in float64, written to the output."""
     q, k, v, out, _ = arrays
-    b, h, g, d, n = geometry.numbers[:5]
+    b, h, g, d, _ = geometry.numbers[:5]
     for i in range(b):
         for j in range(h):
             keys, values = (_wide(a[i, j // (h // g)]) for a in (k, v))
