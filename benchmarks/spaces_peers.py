@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 from optuna.distributions import CategoricalDistribution
 
-from advisor.records import Build, Choice
 from advisor.search.replay import Account, Recorded, Spent
 from advisor.search.sampler import ListSampler
+from advisor.search.strategy import elsewhere_log
 
 KERNEL_TUNER = {
     "genetic": "kernel_tuner.strategies.genetic_algorithm",
@@ -54,15 +54,24 @@ def random_search(account: Account, seed: int, known: Sequence[Recorded] = ()) -
 # --- ours ---
 
 
+def _rows(space: Recorded) -> list[dict[str, Any]]:
+    return [dict(zip(space.names, row, strict=True)) for row in space.configurations]
+
+
+def _times(space: Recorded) -> list[tuple[dict[str, Any], float | None]]:
+    times = [None if failed else float(ms) for ms, failed in zip(space.time_ms, space.failed, strict=True)]
+    return list(zip(_rows(space), times, strict=True))
+
+
 def ours(account: Account, seed: int, known: Sequence[Recorded] = ()) -> None:
-    """The tuner's sampler, a configuration as knobs given at run time: nothing is held back to save compilations."""
+    """The tuner's sampler over plain configurations, one proposal at a time: each knows every trial before it."""
     import optuna
     from optuna.trial import TrialState
 
     optuna.logging.set_verbosity(optuna.logging.ERROR)
-    build, names = Build("", "", (), "", ""), [f"p{k:02}" for k in range(len(account.space.names))]
-    rows = [tuple(zip(names, row, strict=True)) for row in account.space.configurations]
-    sampler = ListSampler([Choice(build._replace(knobs=row), None, None) for row in rows], seed=seed)
+    rows = _rows(account.space)
+    others = elsewhere_log(rows, [_times(other) for other in known]) if known else None
+    sampler = ListSampler(rows, seed=seed, batch=1, others=others)
     study = optuna.create_study(sampler=sampler)
     while account.left > 0:
         trial = study.ask(sampler.dimensions.distributions)

@@ -11,10 +11,10 @@ import numpy as np
 
 from advisor.records import Choice, Measurement, Problem
 from advisor.search import bounds
+from advisor.search.features import Array
 from advisor.search.plan import EXCHANGE, most_trials
 from advisor.search.run import Run, value_of
 from advisor.search.sampler import BATCH, ListSampler
-from advisor.search.surrogate import Array
 
 if TYPE_CHECKING:
     from optuna.study import Study

@@ -22,32 +22,15 @@ from optuna.trial import FrozenTrial, TrialState
 
 from advisor.errors import AdvisorError
 from advisor.records import Choice
+from advisor.search.features import ABSENT, Array
 from advisor.search.space import binary
-from advisor.search.surrogate import (
-    CAP_QUANTILE,
-    Array,
-    Belief,
-    Model,
-    Scales,
-    Wanted,
-    believe,
-    features,
-    fit,
-    lowest,
-    spread,
-)
+from advisor.search.strategy import Builds, Strategy
 
 if TYPE_CHECKING:
     from optuna.study import Study
 
-ABSENT = "-"
-"""Value of a dimension that a choice does not have."""
-
-START_POINTS = 8
-"""Maximin points before the first fit, half of that with a prior; what recorded spaces of other kernels favoured."""
-
 BATCH = 8
-"""Proposals a fit."""
+"""Proposals at once where builds are compiled side by side and looks grouped by process."""
 
 SURE = 3.0
 """Standard deviations below the mean that still count as a promise; with 1 a search of 8000 choices ended 9 % short."""
@@ -78,52 +61,65 @@ def params(choice: Choice, knobs: Sequence[str]) -> dict[str, Any]:
 
 
 class Dimensions:
-    """A list of choices as Optuna dimensions, and the way back from parameters to a position in the list."""
+    """A list of configurations as Optuna dimensions, and the way back from parameters to a position in the list.
 
-    def __init__(self, choices: Sequence[Choice]) -> None:
+    Args:
+        configurations: choices, or the parameters themselves: name -> number or text.
+    """
+
+    def __init__(self, configurations: Sequence[Choice] | Sequence[Mapping[str, Any]]) -> None:
+        choices = [one for one in configurations if isinstance(one, Choice)]
         knobs = sorted({name for choice in choices for name, _ in choice.build.knobs})
-        self.params = [params(choice, knobs) for choice in choices]
-        self.names = tuple(self.params[0]) if choices else ()
+        self.params = [params(one, knobs) if isinstance(one, Choice) else dict(one) for one in configurations]
+        self.names = tuple(dict.fromkeys(name for values in self.params for name in values))
         self._index = {self._key(values): i for i, values in enumerate(self.params)}
         self.distributions: dict[str, BaseDistribution] = {
             name: CategoricalDistribution(self._values(name)) for name in self.names
         }
 
     def _values(self, name: str) -> list[Any]:
-        found = {values[name] for values in self.params}
-        numbers, names = (sorted(v for v in found if isinstance(v, str) == text) for text in (False, True))
-        return [*numbers, *names]
+        found = {values.get(name) for values in self.params}
+        numbers = sorted(value for value in found if isinstance(value, (int, float)))
+        return [*numbers, *sorted((value for value in found if not isinstance(value, (int, float))), key=str)]
 
     def _key(self, values: Mapping[str, Any]) -> tuple[Any, ...]:
         return tuple(values.get(name) for name in self.names)
 
     def index(self, values: Mapping[str, Any]) -> int | None:
-        """Position of the choice with these parameters, None when it is not listed."""
+        """Position of the configuration with these parameters, None when it is not listed."""
         return self._index.get(self._key(values))
 
 
 class ListSampler(BaseSampler):
-    """Proposes each listed choice at most once.
+    """Proposes each listed configuration at most once: a `Strategy` as Optuna sees samplers.
 
     Args:
-        choices: the space, in a fixed order.
+        configurations: the space, in a fixed order: choices, or name -> number or text.
         seeds: how many trials are enqueued before the first proposal.
-        seed: of the tie-breaking.
-        prior: log time of every choice as expected from a neighbouring problem, up to a constant factor; or None.
+        seed: of the strategy.
+        prior: log time of every configuration as expected from a neighbouring problem, up to a constant; or None.
+        batch: proposals at once. 1: each knows all trials before it, which nears the optimum in the fewest.
+        others: log slowdown of every configuration on other machines (`strategy.elsewhere_log`), or None.
     """
 
-    def __init__(self, choices: Sequence[Choice], seeds: int = 0, seed: int = 0, prior: Array | None = None) -> None:
-        self.dimensions = Dimensions(choices)
-        self._count, self._seeds, self._seed = len(choices), seeds, seed
-        self._features = features(choices) if choices else None
-        binaries = [binary(choice.build) for choice in choices]
-        numbers = {made: k for k, made in enumerate(dict.fromkeys(binaries))}
-        self._kinds = np.array([numbers[made] for made in binaries], int)
-        self._prior = np.zeros(len(choices)) if prior is None else prior
-        self.start_points = START_POINTS if prior is None else START_POINTS // 2
-        self._scales: dict[int, Scales | None] = {}
-        self._last: tuple[int, Model | None, Belief] | None = None
-        self._plans: dict[int, list[int]] = {}
+    def __init__(
+        self,
+        configurations: Sequence[Choice] | Sequence[Mapping[str, Any]],
+        seeds: int = 0,
+        seed: int = 0,
+        prior: Array | None = None,
+        *,
+        batch: int = BATCH,
+        others: Array | None = None,
+    ) -> None:
+        self.dimensions = Dimensions(configurations)
+        self._count, self._seeds, self._seed, self._size = len(configurations), seeds, seed, batch
+        self._expected = np.zeros(self._count) if prior is None else prior
+        self._strategy = Strategy(
+            self.dimensions.params, seed=seed, expected=prior, others=others, builds=_builds(configurations)
+        )
+        self.start_points = self._strategy.start_points
+        self._at, self._plan_now = -1, list[int]()
         self._known: dict[int, int | None] = {}
 
     # --- Optuna's interface ---
@@ -143,8 +139,7 @@ class ListSampler(BaseSampler):
         if not search_space:
             return {}
         taken = {index for index in self._taken(study, trial.number).values() if index is not None}
-        batch = self._batch(trial.number)
-        for index in self._plan(study, batch):
+        for index in self._plan(study, self._batch(trial.number)):
             if index not in taken:
                 return self.dimensions.params[index]
         left = [index for index in range(self._count) if index not in taken]
@@ -184,12 +179,9 @@ class ListSampler(BaseSampler):
 
     def belief(self, study: Study) -> Array:
         """Expected log time (ns) of every choice after all trials so far; the prior for a neighbouring problem."""
-        batch = self._batch(len(study.get_trials(deepcopy=False)))
-        model = self._fit(self._history(study, None), self._start_scales(study, batch))
-        if model is None or self._features is None:
-            return self._prior
-        mean: Array = self._prior + believe(self._features, model).mean
-        return mean
+        self._plan(study, self._batch(len(study.get_trials(deepcopy=False))))
+        found = self._strategy.belief_with(self._history(study, None))
+        return self._expected if found is None else found.mean
 
     def promise(self, study: Study) -> float:
         """Log of how much faster than the best an unmeasured choice may be, `SURE` deviations from the mean.
@@ -203,8 +195,11 @@ class ListSampler(BaseSampler):
         free = [i for i in range(self._count) if i not in history]
         if not good or not free or batch < 1:
             return math.inf if free else -math.inf
-        _, belief = self._fitted(study, batch)
-        return min(good) - float((self._prior + belief.mean - SURE * belief.deviation)[free].min())
+        self._plan(study, batch)
+        found = self._strategy.current()
+        if found is None:
+            return math.inf
+        return math.log(min(good)) - float((found.mean - SURE * found.deviation)[free].min())
 
     # --- inside ---
 
@@ -223,71 +218,45 @@ class ListSampler(BaseSampler):
         return {trial.number: self._index(trial) for trial in trials if trial.number != asking}
 
     def _history(self, study: Study, before: int | None) -> dict[int, float | None]:
-        """Position -> log time, None for a failure, of finished trials with a number under `before`."""
+        """Position -> time, None for a failure, of finished trials with a number under `before`."""
         found: dict[int, float | None] = {}
         for trial in study.get_trials(deepcopy=False):
             index = self._index(trial)
             if index is None or not trial.state.is_finished() or (before is not None and trial.number >= before):
                 continue
             good = trial.state == TrialState.COMPLETE and trial.value is not None and trial.value > 0
-            found[index] = math.log(trial.value) if good and trial.value else None
+            found[index] = trial.value if good else None
         return dict(sorted(found.items()))
 
     def _batch(self, number: int) -> int:
         """-1 for seeds, 0 for the start, then 1, 2, ... a fit each."""
         past = number - self._seeds
-        return -1 if past < 0 else 0 if past < self.start_points else 1 + (past - self.start_points) // BATCH
+        return -1 if past < 0 else 0 if past < self.start_points else 1 + (past - self.start_points) // self._size
 
     def _before(self, batch: int) -> int:
         """Number of the first trial of a batch."""
         if batch < 0:
             return 0
-        return self._seeds + (self.start_points + (batch - 1) * BATCH if batch > 0 else 0)
+        return self._seeds + (self.start_points + (batch - 1) * self._size if batch > 0 else 0)
 
     def _plan(self, study: Study, batch: int) -> list[int]:
-        if batch not in self._plans:
-            before = self._before(batch)
-            taken = self._taken(study, None)
-            early = sorted({i for number, i in taken.items() if number < before and i is not None})
-            self._plans[batch] = self._propose(study, early, batch)
-        return self._plans[batch]
+        """What a batch holds. The strategy is told batch by batch, as a study that was not interrupted told it.
 
-    def _propose(self, study: Study, early: Sequence[int], batch: int) -> list[int]:
-        if self._features is None or batch < 0:
-            return []
-        known = frozenset(int(self._kinds[index]) for index in early)
-        free = np.ones(self._count, bool)
-        free[list(early)] = False
-        wanted = Wanted(free, self.start_points if batch == 0 else BATCH, self._kinds, known, FRESH if known else BATCH)
-        model, belief = self._fitted(study, batch) if batch > 0 else (None, None)
-        if model is None or belief is None:
-            return spread(self._features, early, wanted)
-        return lowest(self._features, model, belief, self._prior, wanted)
+        Within a batch trials end in any order, so each batch is told in the order of the list.
+        """
+        while self._at < batch:
+            self._at += 1
+            before = self._before(self._at)
+            for index, value in self._history(study, before).items():
+                if index not in self._strategy.told:
+                    self._strategy.tell(index, value)
+            early = [i for number, i in self._taken(study, None).items() if number < before and i is not None]
+            self._plan_now = self._strategy.propose(self.start_points if self._at == 0 else self._size, early)
+        return self._plan_now if batch >= 0 else []
 
-    def _start_scales(self, study: Study, batch: int) -> Scales | None:
-        """Scales of the fit before this batch, following the chain of fits from the first one."""
-        for earlier in range(1, batch):
-            if earlier not in self._scales:
-                model = self._fit(self._history(study, self._before(earlier)), self._scales.get(earlier - 1))
-                self._scales[earlier] = model.scales if model else None
-        return self._scales.get(batch - 1)
 
-    def _fitted(self, study: Study, batch: int) -> tuple[Model | None, Belief]:
-        """The model of everything before a batch, and what it believes; the last one is kept."""
-        if self._last is None or self._last[0] != batch:
-            model = self._fit(self._history(study, self._before(batch)), self._start_scales(study, batch))
-            self._scales[batch] = model.scales if model else None
-            zeros = np.zeros(self._count)
-            belief = believe(self._features, model) if model and self._features else Belief(zeros, zeros, zeros)
-            self._last = (batch, model, belief)
-        return self._last[1], self._last[2]
-
-    def _fit(self, history: dict[int, float | None], start: Scales | None) -> Model | None:
-        """Model of what the prior leaves; the worst capped, failures as the worst. None without a success."""
-        good = [value for value in history.values() if value is not None]
-        if not good or self._features is None:
-            return None
-        rows = list(history)
-        worst = float(np.quantile(good, CAP_QUANTILE)) if len(good) > 3 else max(good)
-        values = [min(worst, value) if value is not None else worst for value in history.values()]
-        return fit(self._features, rows, list(np.array(values) - self._prior[rows]), start)
+def _builds(configurations: Sequence[Choice] | Sequence[Mapping[str, Any]]) -> Builds | None:
+    """The builds of choices by number; plain configurations cost nothing before they run."""
+    binaries = [binary(one.build) for one in configurations if isinstance(one, Choice)]
+    numbers = {made: k for k, made in enumerate(dict.fromkeys(binaries))}
+    return Builds(np.array([numbers[made] for made in binaries], int), FRESH) if binaries else None

@@ -18,6 +18,7 @@ from advisor.search.crossing import cross
 from advisor.search.elsewhere import foreign, taken_over
 from advisor.search.energy import meter_finalists
 from advisor.search.exhaustive import measure_rest, regret, rivals
+from advisor.search.features import Array
 from advisor.search.finalists import finalists
 from advisor.search.log import Log
 from advisor.search.look import Place, search
@@ -29,7 +30,6 @@ from advisor.search.run import Clock, Limits, Run
 from advisor.search.seeds import seeds
 from advisor.search.space import binary, cpu_budget, default_choice, space
 from advisor.search.stolen import beside_neighbour
-from advisor.search.surrogate import Array
 
 RUNNERS_UP = 1
 """Of the two nearest n already done, the choices after the winner that seed the next search."""

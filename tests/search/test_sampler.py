@@ -8,9 +8,9 @@ from fake import FakeSpec, decode_ns, fake_machine, fake_variant, fake_variants
 from optuna.trial import TrialState, create_trial
 
 from advisor.errors import AdvisorError
-from advisor.search.sampler import BATCH, START_POINTS, Exhausted, ListSampler
+from advisor.search.sampler import BATCH, Exhausted, ListSampler
 from advisor.search.space import SpaceOptions, Toolchain, space
-from advisor.search.surrogate import Wanted, believe, features, fit, lowest, spread
+from advisor.search.strategy import START_POINTS
 
 GCC = Toolchain("gcc", "libgomp")
 SPEC = FakeSpec()
@@ -21,13 +21,6 @@ SMALL = space(
     SPEC.problem(64),
     SpaceOptions((GCC,)),
 )
-
-
-def wanted(choices, count, taken=(), fresh=99):
-    builds = list(dict.fromkeys(choice.build for choice in choices))
-    kinds = np.array([builds.index(choice.build) for choice in choices])
-    free = np.array([i not in set(taken) for i in range(len(choices))])
-    return Wanted(free, count, kinds, frozenset(int(kinds[i]) for i in taken), fresh)
 
 
 def big(n=1024, machine=None):
@@ -177,49 +170,3 @@ def test_only_listed_dimensions_can_be_asked_for():
     study = optuna.create_study(sampler=sampler)
     with pytest.raises(AdvisorError, match="dimensions"):
         study.ask().suggest_float("temperature", 0, 1)
-
-
-# --- the surrogate ---
-
-
-def test_the_model_interpolates_and_is_sure_where_it_has_seen():
-    choices = big()
-    points = features(choices)
-    true = np.log([decode_ns(SPEC.problem(65536), choice, 16) for choice in choices])
-    rows = spread(points, [], wanted(choices, 60))
-    model = fit(points, rows, true[rows])
-    belief = believe(points, model)
-    others = [i for i in range(len(choices)) if i not in rows]
-    assert np.abs(belief.mean[rows] - true[rows]).max() < 0.2
-    assert belief.deviation[rows].mean() < 0.5 * belief.deviation[others].mean()
-    assert np.corrcoef(belief.mean[others], true[others])[0, 1] > 0.8
-
-
-def test_a_batch_spreads_out_as_if_each_pick_had_been_measured():
-    choices = big()
-    points = features(choices)
-    rows = spread(points, [], wanted(choices, 8))
-    model = fit(points, rows, [float(k) for k in range(8)])
-    picked = lowest(points, model, believe(points, model), np.zeros(len(choices)), wanted(choices, 8, rows))
-    assert len(set(picked)) == 8
-    assert not set(picked) & set(rows)
-
-
-def test_a_batch_adds_few_builds():
-    choices = big()
-    points = features(choices)
-    rows = spread(points, [], wanted(choices, 8))
-    known = {choices[i].build for i in rows}
-    model = fit(points, rows, [float(k) for k in range(8)])
-    picked = lowest(points, model, believe(points, model), np.zeros(len(choices)), wanted(choices, 16, rows, fresh=2))
-    assert len(picked) == 16
-    assert len({choices[i].build for i in picked} - known) <= 2
-
-
-def test_maximin_points_are_far_from_those_taken():
-    points = features(big())
-    picked = spread(points, [0], wanted(big(), 5, [0]))
-    chosen = points.matrix[[0, *picked]]
-    gaps = [np.linalg.norm(a - b) for i, a in enumerate(chosen) for b in chosen[:i]]
-    every = np.linalg.norm(points.matrix - points.matrix[0], axis=1)
-    assert min(gaps) > np.median(every) * 0.5

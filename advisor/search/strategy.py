@@ -1,0 +1,310 @@
+"""The search strategy: which of a list of configurations to measure next, whatever they configure.
+
+A few points far apart, then always the configuration with the highest expected improvement under a Gaussian process
+over the whole list. A configuration is proposed once; one that failed is told as failed, and for the model it is as
+slow as the worst that matters. What is proposed depends on the seed and on what was told before, in its order, alone.
+
+Replays of recorded spaces (`ask`, `tell`) and live tuning (`propose` a batch, by `ListSampler`) run this one class.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from advisor.errors import BadInput
+from advisor.search.features import Array, Features, features
+from advisor.search.surrogate import Belief, Process, Scales, fit, improvement
+
+START_POINTS = 8
+"""Points far apart before the first fit; what recorded spaces of other kernels favoured."""
+
+POOL = 400
+"""Configurations drawn at random that the first points are chosen from."""
+
+PORTFOLIO = 3
+"""First proposals where other machines' times are known: together best on those."""
+
+CAP_QUANTILE = 0.75
+"""Log times above this quantile count as this quantile: how bad the bad are must not shape the model of the good."""
+
+REFIT, REFIT_LEAST = 1.3, 2
+"""Scales are fitted again when there are this many times as many trials, and at least two more."""
+
+TIE = 0.01
+"""Weight of the mean slowdown beside the best of a portfolio: it decides between equals."""
+
+LEAST_SCALE = 1e-4
+"""Standard deviation of log times under which they count as equal."""
+
+OTHERS_CAP = 0.5
+"""Quantile of another machine's log slowdowns beyond which they count as this."""
+
+OWN_LOG, OWN_ROWS = 0.3, 4.0
+"""What a machine's log times are thought to differ by from other machines', and as of how many trials."""
+
+TREND_ROWS = 2.0
+"""Weight of the guess that other machines' log times hold here to scale, in units of their variance."""
+
+
+class Builds(NamedTuple):
+    """Builds of configurations: `kinds`: the number of each one's; `fresh`: how many new ones a batch may add."""
+
+    kinds: Array
+    fresh: int
+
+
+class _Targets(NamedTuple):
+    """What the process is told: y = (log time - trend - shift) / scale, of `rows` in their order."""
+
+    rows: list[int]
+    y: Array
+    trend: Array
+    shift: float
+    scale: float
+
+
+class Strategy:
+    """Proposes each configuration of a list at most once.
+
+    Args:
+        configurations: name -> value, in a fixed order; positions in it are what is asked and told.
+        seed: of the first points and of ties.
+        expected: log time of every configuration as a neighbouring problem tells, up to a constant; or None.
+        others: log of time over the best on other machines [machines, configurations], see `elsewhere_log`; or None.
+        builds: what a batch may add in builds; None: everything is ready to run.
+        start_points: points before the first fit; None: 8, and half of that where times are expected.
+    """
+
+    def __init__(
+        self,
+        configurations: Sequence[Mapping[str, Any]],
+        *,
+        seed: int = 0,
+        expected: Array | None = None,
+        others: Array | None = None,
+        builds: Builds | None = None,
+        start_points: int | None = None,
+    ) -> None:
+        self.points: Features | None = features(configurations) if configurations else None
+        self._count, self._seed = len(configurations), seed
+        self._expected = np.zeros(self._count) if expected is None else expected
+        self._others = others if others is not None and len(others) else None
+        self._builds = builds or Builds(np.zeros(self._count, int), self._count)
+        self._own = 0.0 if self._others is None else OWN_LOG
+        informed = PORTFOLIO if self._others is not None else START_POINTS // (1 if expected is None else 2)
+        self.start_points = informed if start_points is None else start_points
+        self.told: dict[int, float | None] = {}
+        self._queue: list[int] | None = None
+        self._scales: Scales | None = None
+        self._fit_at = 0
+        self._process: Process | None = None
+
+    # --- asking and telling ---
+
+    def ask(self) -> int | None:
+        """The configuration to measure next, None when nothing is left."""
+        found = self.propose(1)
+        return found[0] if found else None
+
+    def tell(self, index: int, value: float | None) -> None:
+        """The time of a configuration in any unit, None for a failure."""
+        self.told[index] = _log(value)
+
+    def propose(self, count: int, running: Sequence[int] = ()) -> list[int]:
+        """What to measure next, at most `count`, each chosen as if those before it had the time expected of them.
+
+        The first points are all proposed before a model is asked.
+
+        Args:
+            count: how many at most.
+            running: what was proposed or is measured for another reason, and was not told yet.
+        """
+        if self.points is None:
+            return []
+        free = np.ones(self._count, bool)
+        free[[*self.told, *running]] = False
+        if self._queue is None:
+            self._queue = self._start(free, self.start_points)
+        ready = [index for index in self._queue if free[index]][:count]
+        self._queue = [index for index in self._queue if free[index] and index not in ready]
+        if ready:
+            return ready
+        targets = self._targets(self.told)
+        return self._start(free, count) if targets is None else self._best(targets, free, count)
+
+    def current(self) -> Belief | None:
+        """Expected log time and its standard deviation of every configuration, as the next proposal sees them.
+
+        None before a success.
+        """
+        targets = self._targets(self.told)
+        return None if targets is None else _in_logs(self._follow(targets).believe(targets.y), targets)
+
+    def belief_with(self, told: Mapping[int, float | None]) -> Belief | None:
+        """The same had these times been told instead (None: a failure); changes nothing of what is proposed."""
+        targets = self._targets({index: _log(value) for index, value in told.items()})
+        if targets is None or self.points is None:
+            return None
+        scales = fit(self.points, targets.rows, targets.y, self._scales)
+        return _in_logs(Process(self.points, scales, targets.rows).believe(targets.y), targets)
+
+    # --- the first points ---
+
+    def _start(self, free: Array, count: int) -> list[int]:
+        """The portfolio where other machines are known, else points far apart and from what was told."""
+        if self._others is not None:
+            return portfolio(self._others, free, count)
+        return self._spread(free, count)
+
+    def _spread(self, free: Array, count: int) -> list[int]:
+        """A maximin design over a random pool; the first one, when nothing was told, is nearest the middle."""
+        if self.points is None:
+            return []
+        own = self.points.own if self.points.own.shape[1] else self.points.matrix
+        listed = np.flatnonzero(free)
+        pool = np.random.default_rng([self._seed, len(self.told)]).permutation(listed)[:POOL]
+        near = np.full(len(pool), math.inf)
+        for index in self.told:
+            near = np.minimum(near, ((own[pool] - own[index]) ** 2).sum(1))
+        if not self.told:
+            near = -((own[pool] - own.mean(0)) ** 2).sum(1)
+        picked: list[int] = []
+        while len(picked) < min(count, len(pool)):
+            allowed = self._affordable(pool, picked)
+            allowed &= ~np.isin(pool, picked)
+            if not allowed.any():
+                break
+            best = int(pool[int(np.argmax(np.where(allowed, near, -math.inf)))])
+            gap = ((own[pool] - own[best]) ** 2).sum(1)
+            near = gap if not self.told and not picked else np.minimum(near, gap)
+            picked.append(best)
+        return picked
+
+    def _affordable(self, rows: Array, picked: Sequence[int]) -> Array:
+        """Of some configurations, which may be added to a batch: once enough new builds are in, those paid for."""
+        kinds = self._builds.kinds
+        known = {int(kinds[index]) for index in self.told}
+        paid = {*known, *(int(kinds[index]) for index in picked)}
+        if not known or len(paid) - len(known) < self._builds.fresh:
+            return np.ones(len(rows), bool)
+        inside: Array = np.isin(kinds[rows], list(paid))
+        return inside
+
+    # --- the model ---
+
+    def _trend(self, rows: Sequence[int], logs: Array) -> Array:
+        """What is expected of every configuration before the process adds its own; other machines' mean to scale."""
+        if self._others is None:
+            return self._expected
+        mean = np.minimum(self._others, np.quantile(self._others, OTHERS_CAP, axis=1)[:, None]).mean(0)
+        here, there = logs - logs.mean(), mean[list(rows)] - mean[list(rows)].mean()
+        weight = TREND_ROWS * float(mean.var())
+        slope = (float(here @ there) + weight) / (float(there @ there) + weight) if weight else 1.0
+        trend: Array = slope * mean
+        return trend
+
+    def _targets(self, told: Mapping[int, float | None]) -> _Targets | None:
+        """The worst capped, failures as the worst, the trend taken off, standardised; None without a success."""
+        good = [value for value in told.values() if value is not None]
+        if not good or self.points is None:
+            return None
+        worst = float(np.quantile(good, CAP_QUANTILE)) if len(good) > 3 else max(good)
+        logs = np.array([worst if value is None else min(worst, value) for value in told.values()])
+        rows = list(told)
+        trend = self._trend(rows, logs)
+        left = logs - trend[rows]
+        shift = float(left.mean())
+        rows_of = OWN_ROWS if self._own else 0.0
+        scale = math.sqrt((float(((left - shift) ** 2).sum()) + rows_of * self._own**2) / (len(left) + rows_of))
+        scale = max(scale, LEAST_SCALE)
+        return _Targets(rows, (left - shift) / scale, trend, shift, scale)
+
+    def _follow(self, targets: _Targets) -> Process:
+        """The process of everything told: scales fitted again where that is due, else the rows since the last added."""
+        rows, points = targets.rows, self.points
+        if points is None:
+            raise BadInput("a model needs a list of configurations", got="an empty one")
+        if self._scales is None or len(rows) >= self._fit_at:
+            self._scales = fit(points, rows, targets.y, self._scales)
+            self._fit_at = max(len(rows) + REFIT_LEAST, int(len(rows) * REFIT))
+            self._process = None
+        process = self._process or Process(points, self._scales, rows)
+        for index in rows[len(process.rows) :]:
+            process.add(index)
+        self._process = process
+        return process
+
+    def _best(self, targets: _Targets, free: Array, count: int) -> list[int]:
+        """The highest expected improvements, each picked as if those before it had the time expected of them."""
+        process, y = self._follow(targets), targets.y
+        trend = (targets.trend - targets.shift) / targets.scale
+        seen = y + trend[targets.rows]
+        picked: list[int] = []
+        while len(picked) < count:
+            left = np.flatnonzero(free)
+            left = left[self._affordable(left, picked)]
+            if not len(left):
+                break
+            found = process.believe(y)
+            wanted = Belief(found.mean + trend, found.deviation)
+            best = int(left[int(np.argmax(improvement(wanted, float(seen.min()))[left]))])
+            picked.append(best)
+            free[best] = False
+            if len(picked) < count:
+                process.add(best)
+                y, seen = np.append(y, found.mean[best]), np.append(seen, wanted.mean[best])
+        process.without(len(process.rows) - len(targets.rows))
+        return picked
+
+
+def _log(value: float | None) -> float | None:
+    return math.log(value) if value is not None and 0 < value < math.inf else None
+
+
+def _in_logs(found: Belief, targets: _Targets) -> Belief:
+    return Belief(targets.trend + targets.shift + targets.scale * found.mean, targets.scale * found.deviation)
+
+
+def portfolio(others: Array, free: Array, count: int) -> list[int]:
+    """Configurations that are together best on other machines: each lowers most the mean of the best log slowdowns.
+
+    Args:
+        others: log slowdown [machines, configurations].
+        free: of every configuration, whether it may be picked.
+        count: how many at most.
+    """
+    reached = np.full((len(others), 1), others.max())
+    picked: list[int] = []
+    for _ in range(min(count, int(free.sum()))):
+        together = np.minimum(others, reached).mean(0) + TIE * others.mean(0)
+        together[~free] = math.inf
+        together[picked] = math.inf
+        picked.append(int(np.argmin(together)))
+        reached = np.minimum(reached, others[:, picked[-1:]])
+    return picked
+
+
+def elsewhere_log(
+    configurations: Sequence[Mapping[str, Any]], machines: Sequence[Sequence[tuple[Mapping[str, Any], float | None]]]
+) -> Array:
+    """Log of time over the best of every configuration on other machines; what failed or is not there as the worst.
+
+    Args:
+        configurations: the list that is searched.
+        machines: of each, (configuration, time in any unit or None for a failure).
+
+    Returns:
+        [machines with a time, configurations].
+    """
+    keys = [frozenset(one.items()) for one in configurations]
+    rows = []
+    for machine in machines:
+        times = {frozenset(one.items()): value for one, value in machine if value is not None}
+        if times:
+            worst = max(times.values())
+            rows.append(np.log(np.array([times.get(key, worst) for key in keys]) / min(times.values())))
+    return np.array(rows).reshape(len(rows), len(keys))
