@@ -20,8 +20,11 @@ Array = np.ndarray[Any, Any]
 ABSENT = "-"
 """Value of a parameter that a configuration does not have; None is the same."""
 
-OWN, DERIVED = "own", "derived"
-"""Kinds of columns: a parameter itself, or what was made of several or of a number's divisors."""
+OWN, DERIVED, ELSEWHERE = "own", "derived", "elsewhere"
+"""Kinds of columns: a parameter itself, made of several or of a number's divisors, a time on another machine."""
+
+LEAST = 1e-9
+"""Standard deviation under which a column is constant."""
 
 SAME = 0.98
 """Correlation beyond which a column adds nothing to another."""
@@ -33,7 +36,7 @@ class Features(NamedTuple):
     Attributes:
         matrix: [configurations, columns].
         group: number of the group of each column; a text's columns are one group.
-        kinds: OWN or DERIVED, of each group.
+        kinds: OWN, DERIVED or ELSEWHERE, of each group.
     """
 
     matrix: Array
@@ -65,12 +68,19 @@ def features(configurations: Sequence[Mapping[str, Any]]) -> Features:
     names = list(dict.fromkeys(name for one in configurations for name in one))
     columns = {name: [one.get(name) for one in configurations] for name in names}
     blocks = [*_blocks(columns)]
-    kept = [(kind, block / spread) for kind, block in blocks if (spread := math.sqrt(block.var(0).sum())) > 1e-9]
+    kept = [(kind, block / spread) for kind, block in blocks if (spread := math.sqrt(block.var(0).sum())) > LEAST]
     if not kept:
         return Features(np.zeros((len(configurations), 1)), np.zeros(1, int), (OWN,))
     sizes = [block.shape[1] for _, block in kept]
     matrix = np.hstack([block - block.mean(0) for _, block in kept])
     return Features(matrix, np.repeat(np.arange(len(kept)), sizes), tuple(kind for kind, _ in kept))
+
+
+def with_columns(points: Features, columns: Sequence[Array], kind: str) -> Features:
+    """The points with further columns, each a group of its own, scaled likewise; constant ones are left out."""
+    added = [(column - column.mean()) / column.std() for column in columns if column.std() > LEAST]
+    group = [*points.group, *range(len(points.kinds), len(points.kinds) + len(added))]
+    return Features(np.column_stack([points.matrix, *added]), np.array(group), (*points.kinds, *[kind] * len(added)))
 
 
 def _blocks(columns: Mapping[str, Sequence[Any]]) -> Iterator[tuple[str, Array]]:

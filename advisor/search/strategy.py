@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from advisor.errors import BadInput
-from advisor.search.features import Array, Features, features
+from advisor.search.features import ELSEWHERE, Array, Features, features, with_columns
 from advisor.search.surrogate import Belief, Process, Scales, fit, improvement
 
 START_POINTS = 8
@@ -43,12 +43,6 @@ LEAST_SCALE = 1e-4
 OTHERS_CAP = 0.5
 """Quantile of another machine's log slowdowns beyond which they count as this."""
 
-OWN_LOG, OWN_ROWS = 0.3, 4.0
-"""What a machine's log times are thought to differ by from other machines', and as of how many trials."""
-
-TREND_ROWS = 2.0
-"""Weight of the guess that other machines' log times hold here to scale, in units of their variance."""
-
 
 class Builds(NamedTuple):
     """Builds of configurations: `kinds`: the number of each one's; `fresh`: how many new ones a batch may add."""
@@ -58,11 +52,11 @@ class Builds(NamedTuple):
 
 
 class _Targets(NamedTuple):
-    """What the process is told: y = (log time - trend - shift) / scale, of `rows` in their order."""
+    """What the process is told: y = (log time - expected - shift) / scale, of `rows` in their order."""
 
     rows: list[int]
     y: Array
-    trend: Array
+    expected: Array
     shift: float
     scale: float
 
@@ -89,12 +83,11 @@ class Strategy:
         builds: Builds | None = None,
         start_points: int | None = None,
     ) -> None:
-        self.points: Features | None = features(configurations) if configurations else None
         self._count, self._seed = len(configurations), seed
         self._expected = np.zeros(self._count) if expected is None else expected
         self._others = others if others is not None and len(others) else None
+        self.points = _points(configurations, self._others)
         self._builds = builds or Builds(np.zeros(self._count, int), self._count)
-        self._own = 0.0 if self._others is None else OWN_LOG
         informed = PORTFOLIO if self._others is not None else START_POINTS // (1 if expected is None else 2)
         self.start_points = informed if start_points is None else start_points
         self.told: dict[int, float | None] = {}
@@ -196,32 +189,17 @@ class Strategy:
 
     # --- the model ---
 
-    def _trend(self, rows: Sequence[int], logs: Array) -> Array:
-        """What is expected of every configuration before the process adds its own; other machines' mean to scale."""
-        if self._others is None:
-            return self._expected
-        mean = np.minimum(self._others, np.quantile(self._others, OTHERS_CAP, axis=1)[:, None]).mean(0)
-        here, there = logs - logs.mean(), mean[list(rows)] - mean[list(rows)].mean()
-        weight = TREND_ROWS * float(mean.var())
-        slope = (float(here @ there) + weight) / (float(there @ there) + weight) if weight else 1.0
-        trend: Array = slope * mean
-        return trend
-
     def _targets(self, told: Mapping[int, float | None]) -> _Targets | None:
-        """The worst capped, failures as the worst, the trend taken off, standardised; None without a success."""
+        """The worst capped, failures as the worst, what was expected taken off, standardised; None without a success."""
         good = [value for value in told.values() if value is not None]
         if not good or self.points is None:
             return None
         worst = float(np.quantile(good, CAP_QUANTILE)) if len(good) > 3 else max(good)
         logs = np.array([worst if value is None else min(worst, value) for value in told.values()])
         rows = list(told)
-        trend = self._trend(rows, logs)
-        left = logs - trend[rows]
-        shift = float(left.mean())
-        rows_of = OWN_ROWS if self._own else 0.0
-        scale = math.sqrt((float(((left - shift) ** 2).sum()) + rows_of * self._own**2) / (len(left) + rows_of))
-        scale = max(scale, LEAST_SCALE)
-        return _Targets(rows, (left - shift) / scale, trend, shift, scale)
+        left = logs - self._expected[rows]
+        shift, scale = float(left.mean()), max(float(left.std()), LEAST_SCALE)
+        return _Targets(rows, (left - shift) / scale, self._expected, shift, scale)
 
     def _follow(self, targets: _Targets) -> Process:
         """The process of everything told: scales fitted again where that is due, else the rows since the last added."""
@@ -241,8 +219,8 @@ class Strategy:
     def _best(self, targets: _Targets, free: Array, count: int) -> list[int]:
         """The highest expected improvements, each picked as if those before it had the time expected of them."""
         process, y = self._follow(targets), targets.y
-        trend = (targets.trend - targets.shift) / targets.scale
-        seen = y + trend[targets.rows]
+        expected = (targets.expected - targets.shift) / targets.scale
+        seen = y + expected[targets.rows]
         picked: list[int] = []
         while len(picked) < count:
             left = np.flatnonzero(free)
@@ -250,7 +228,7 @@ class Strategy:
             if not len(left):
                 break
             found = process.believe(y)
-            wanted = Belief(found.mean + trend, found.deviation)
+            wanted = Belief(found.mean + expected, found.deviation)
             best = int(left[int(np.argmax(improvement(wanted, float(seen.min()))[left]))])
             picked.append(best)
             free[best] = False
@@ -261,12 +239,20 @@ class Strategy:
         return picked
 
 
+def _points(configurations: Sequence[Mapping[str, Any]], others: Array | None) -> Features | None:
+    """The configurations as points; a machine's log slowdowns are a column more, as useful as they turn out to be."""
+    if not configurations or others is None:
+        return features(configurations) if configurations else None
+    near = np.minimum(others, np.quantile(others, OTHERS_CAP, axis=1)[:, None])
+    return with_columns(features(configurations), list(near), ELSEWHERE)
+
+
 def _log(value: float | None) -> float | None:
     return math.log(value) if value is not None and 0 < value < math.inf else None
 
 
 def _in_logs(found: Belief, targets: _Targets) -> Belief:
-    return Belief(targets.trend + targets.shift + targets.scale * found.mean, targets.scale * found.deviation)
+    return Belief(targets.expected + targets.shift + targets.scale * found.mean, targets.scale * found.deviation)
 
 
 def portfolio(others: Array, free: Array, count: int) -> list[int]:

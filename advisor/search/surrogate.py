@@ -6,7 +6,7 @@ by maximum likelihood alone, where from ten trials only a prior on them keeps do
 Scales are refitted rarely. In between, a trial adds one row to the Cholesky factor and to the whitened covariances
 with the whole list, so what the process believes everywhere costs one product of that matrix with a vector.
 
-Source: Rasmussen and Williams, "Gaussian Processes for Machine Learning" (2006), algorithm 2.1, equations (4.17), (5.9);
+Source: Rasmussen and Williams, "Gaussian Processes for Machine Learning" (2006), algorithm 2.1, (4.17), (5.9);
 Rprop: Igel and Huesken, Neurocomputing 50 (2003); a prior on the scales of many columns: Hvarfner et al., ICML 2024.
 """
 
@@ -18,14 +18,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from advisor.search.features import DERIVED, OWN, Array, Features
+from advisor.search.features import DERIVED, ELSEWHERE, OWN, Array, Features
 
-PRIOR_WEIGHT = {OWN: -2.5, DERIVED: -4.5}
+PRIOR_WEIGHT = {OWN: -2.5, DERIVED: -4.5, ELSEWHERE: -1.0}
 """Log of the weight of a column group in squared distance, before anything is seen: parameters count more than what
-was derived from them. Replays on dedispersion and synthetic spaces changed little between -6 and -3.5."""
+was derived from them, and times on other machines the most. With -6 for what is derived, convolution was far worse."""
 
 WEIGHT_SPREAD = 1.5
-"""Standard deviation of that log weight; with 1, convolution took twice as long to 1 %."""
+"""Standard deviation of that log weight; with 1 or 2.5 convolution was worse."""
 
 PRIOR_NOISE, NOISE_SPREAD = math.log(1e-3), 1.5
 """Log of noise variance over signal variance, and its standard deviation."""
