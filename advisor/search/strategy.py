@@ -190,7 +190,7 @@ class Strategy:
     # --- the model ---
 
     def _targets(self, told: Mapping[int, float | None]) -> _Targets | None:
-        """The worst capped, failures as the worst, what was expected taken off, standardised; None without a success."""
+        """Capped, failures as the worst, what was expected taken off, standardised; None without a success."""
         good = [value for value in told.values() if value is not None]
         if not good or self.points is None:
             return None
