@@ -37,6 +37,9 @@ FIRST_STEPS, STEPS = 30, 10
 """Rprop steps of the first fit, and of those that start from the scales before."""
 
 JITTER = 1e-6
+ROOM = 64
+"""Rows that are made room for."""
+
 _ROOT5 = math.sqrt(5.0)
 
 
@@ -67,7 +70,7 @@ def _squared(left: Array, right: Array) -> Array:
 
 def _matern(squared: Array) -> Array:
     """Matern 5/2 of squared scaled distances."""
-    r = _ROOT5 * np.sqrt(squared)
+    r = np.sqrt(5.0 * squared)
     kernel: Array = (1.0 + r + r * r / 3.0) * np.exp(-r)
     return kernel
 
@@ -138,6 +141,8 @@ def fit(points: Features, rows: Sequence[int], y: Array, start: Scales | None = 
 class Process:
     """What is believed of the whole list, with fixed scales; rows are added one by one and can be taken back.
 
+    What has a number for each row and configuration is in single precision: half the time, and noise is at least 1e-4.
+
     Args:
         points: of the whole list.
         scales: hyperparameters.
@@ -145,29 +150,35 @@ class Process:
     """
 
     def __init__(self, points: Features, scales: Scales, rows: Sequence[int]) -> None:
-        self._scaled = points.matrix * np.sqrt(np.exp(scales.weights))[points.group]
+        scaled = points.matrix * np.sqrt(np.exp(scales.weights))[points.group]
+        self._scaled = scaled.astype(np.float32)
+        self._squares = (self._scaled**2).sum(1)
         self._noise = math.exp(scales.noise) + JITTER
         self.rows = list(rows)
-        n, count = len(rows), len(points.matrix)
-        seen = self._scaled[self.rows]
+        n, seen = len(rows), scaled[self.rows]
         kernel = _matern(_squared(seen, seen))
         kernel.flat[:: n + 1] = 1.0 + self._noise
-        self._factor = np.zeros((n + 32, n + 32))
-        self._factor[:n, :n] = np.linalg.cholesky(kernel)
-        self._white = np.empty((n + 32, count))
-        self._white[:n] = np.linalg.solve(self._factor[:n, :n], _matern(_squared(seen, self._scaled)))
-        self._share = 1.0 - (self._white[:n] ** 2).sum(0)
+        self._inverse = np.zeros((n + ROOM, n + ROOM))
+        self._inverse[:n, :n] = np.linalg.inv(np.linalg.cholesky(kernel))
+        self._white = np.empty((n + ROOM, len(scaled)), np.float32)
+        self._white[:n] = self._inverse[:n, :n].astype(np.float32) @ self._covariance(self.rows)
+        self._share = 1.0 - np.einsum("ij,ij->j", self._white[:n], self._white[:n])
+
+    def _covariance(self, rows: Sequence[int]) -> Array:
+        """Of some rows with the whole list, over the signal variance [rows, configurations]."""
+        seen = self._scaled[list(rows)]
+        gram = self._squares[list(rows)][:, None] + self._squares - 2.0 * (seen @ self._scaled.T)
+        return _matern(np.maximum(gram, 0.0))
 
     def add(self, index: int) -> None:
         """See one more configuration."""
         n = len(self.rows)
-        if n == len(self._factor):
+        if n == len(self._inverse):
             self._grow()
-        own = _matern(_squared(self._scaled[[index]], self._scaled))[0]
         whitened = self._white[:n, index].copy()
         pivot = math.sqrt(max(float(self._share[index]), 1e-9) + self._noise)
-        self._white[n] = (own - whitened @ self._white[:n]) / pivot
-        self._factor[n, :n], self._factor[n, n] = whitened, pivot
+        self._white[n] = (self._covariance([index])[0] - whitened @ self._white[:n]) / np.float32(pivot)
+        self._inverse[n, :n], self._inverse[n, n] = -(whitened @ self._inverse[:n, :n]) / pivot, 1.0 / pivot
         self._share = self._share - self._white[n] ** 2
         self.rows.append(index)
 
@@ -178,18 +189,21 @@ class Process:
             self._share = self._share + self._white[len(self.rows)] ** 2
 
     def _grow(self) -> None:
-        n = len(self._factor)
-        self._factor = np.pad(self._factor, ((0, n), (0, n)))
+        n = len(self._inverse)
+        self._inverse = np.pad(self._inverse, ((0, n), (0, n)))
         self._white = np.vstack([self._white, np.empty_like(self._white)])
 
     def believe(self, y: Array) -> Belief:
         """Mean and deviation everywhere, given the values of the rows in their order."""
         n = len(self.rows)
-        solved = np.linalg.solve(self._factor[:n, :n], np.stack([y, np.ones(n)], 1))
+        solved = self._inverse[:n, :n] @ np.stack([y, np.ones(n)], 1)
         mean = float(solved[:, 1] @ solved[:, 0]) / float(solved[:, 1] @ solved[:, 1])
         left = solved[:, 0] - mean * solved[:, 1]
         variance = (float(left @ left) + VARIANCE_SUM) / (n + VARIANCE_COUNT)
-        return Belief(mean + left @ self._white[:n], np.sqrt(variance * np.maximum(self._share, 1e-9)))
+        return Belief(
+            mean + (left.astype(np.float32) @ self._white[:n]).astype(float),
+            np.sqrt(variance * np.maximum(self._share.astype(float), 1e-9)),
+        )
 
 
 def improvement(belief: Belief, best: float) -> Array:
