@@ -114,7 +114,7 @@ def test_who_else_uses_the_machine_is_said_before_tuning_starts_and_logged(home,
     busy = Others(0.0, 0.5, 0.0, 3.0, (User("make", 2, 1.5),), ("half of it is used by others",))
     monkeypatch.setattr(tuning.others, "look", lambda: busy)
     said = []
-    asked = tuning.TuneRequest(("scale",), (64,), budget_s=3.0, quick=True, kernel_dirs=DIRS, regime="cold")
+    asked = tuning.TuneRequest(("scale",), (64,), budget_s=12.0, quick=True, kernel_dirs=DIRS, regime="cold")
     (result,) = tuning.tune(asked, Silent(), said.append)
     words = "this machine is not quiet (load 3): half of it is used by others"
     assert said == [words]

@@ -4,7 +4,7 @@ import io
 
 import numpy as np
 import pytest
-from kernels.gpu.gpu_fixtures import DECODE, H200, FakeDriver
+from gpu_fixtures import DECODE, H200, FakeDriver
 
 from advisor.kernels.executor import Ask
 from advisor.kernels.gpu import worker

@@ -3,7 +3,7 @@
 import importlib.util
 
 import pytest
-from kernels.gpu.gpu_fixtures import DECODE
+from gpu_fixtures import DECODE
 
 from advisor.errors import BadInput
 from advisor.kernels.executor import Ask

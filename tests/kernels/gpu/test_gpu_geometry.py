@@ -4,7 +4,7 @@ import shutil
 import subprocess
 
 import pytest
-from kernels.gpu.gpu_fixtures import DECODE, H200
+from gpu_fixtures import DECODE, H200
 
 from advisor.errors import BadInput, BuildError, UnknownName
 from advisor.kernels.gpu.child import environment
