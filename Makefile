@@ -37,7 +37,8 @@ demo: $(VENV)/.ready-run
 	@$(DEMO) $(BIN)/python docs/examples/server.py
 
 test: $(VENV)/.ready-dev
-	$(BIN)/python -m pytest -m "not soak"
+	$(BIN)/python -m pytest -m "not soak and not serial" -n 2 --dist worksteal
+	$(BIN)/python -m pytest -m "serial and not soak"
 
 lint: $(VENV)/.ready-dev
 	$(BIN)/ruff check .

@@ -115,8 +115,7 @@ def test_served_shape_at_full_size(n):
 
 @pytest.mark.parametrize("draw", range(3))
 def test_random_seeds(draw):
-    seed = int(np.random.SeedSequence().generate_state(1)[0])
-    print("seed", seed)  # shown where it fails; in the name, two processes would not collect the same tests
+    seed = int(np.random.SeedSequence().generate_state(1)[0])  # not in the name: two processes collect the same tests
     for dtype, shape in (("float32", (2, 1, 1, 64)), ("float32", (1, 10, 2, 64)), ("bfloat16", (1, 6, 2, 80))):
         check(shaped(777, shape, dtype), seed=seed)
 
