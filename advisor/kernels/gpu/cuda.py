@@ -139,7 +139,8 @@ class _TorchReplay:
 def _torch_graph(calls: Sequence[Call]) -> _TorchReplay:
     import torch
 
-    stream, graph = torch.cuda.Stream(), torch.cuda.CUDAGraph()  # type: ignore[no-untyped-call]
+    cuda: Any = torch.cuda  # its stream is not typed; where torch is absent, nothing is
+    stream, graph = cuda.Stream(), cuda.CUDAGraph()
     torch.cuda.synchronize()
     with torch.cuda.graph(graph, stream=stream):
         for call in calls:
