@@ -127,7 +127,7 @@ def test_kernel_and_device_come_from_the_name(tmp_path, name, kernel, device):
         b'{"results": {}}',
         b'{"results": []}',
         b"\x1f\x8b\x08broken",
-        gzip.compress(b'{"results": [{"configuration": {"a": 1}}]}' * 50)[:60],
+        gzip.compress(b'{"results": [{"configuration": {"a": 1}}]}' * 50, mtime=0)[:60],
         b"\xff\xfe\x00",
         b"[" * 100_000,
     ],
