@@ -310,12 +310,15 @@ def export(
     log: Annotated[str, typer.Argument(help="A measurements.jsonl.")],
     out: Annotated[str, typer.Option(help="The folder to write to.")],
     output: Annotated[str, typer.Option("--format", help="t4: the community's format of recorded spaces.")] = "t4",
+    contended: Annotated[
+        bool, typer.Option("--contended", help="Also looks that other processes disturbed most of the time.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Write a log for other tuners' tools: one file a problem, every sample in it."""
     from advisor import exporting
 
-    found = exporting.export(log, output, out)
+    found = exporting.export(log, output, out, contended)
     for note in found.notes:
         say(note)
     if as_json:

@@ -13,6 +13,7 @@ from advisor.errors import AdvisorError, BadInput, UnknownName
 from advisor.records import Measurement, Problem
 from advisor.search import log, t4
 from advisor.search.known import AGAIN, DRIFT, ENERGY, FAILED, STOLEN
+from advisor.search.protocol import is_contended, noisy_samples
 from advisor.search.sampler import params
 
 FORMATS = ("t4",)
@@ -47,25 +48,28 @@ Key = tuple[Problem, str]
 """A problem on a machine (its hardware id)."""
 
 
-def export(path: str, form: str, out: str) -> Exported:
+def export(path: str, form: str, out: str, contended: bool = False) -> Exported:
     """Write a log, one file a problem and machine; a file of that name is replaced.
 
     Args:
         path: a measurements.jsonl.
         form: one of `FORMATS`.
         out: the folder; made where it is not there.
+        contended: also looks whose samples say more about other processes than about the choice.
 
     Raises:
         UnknownName: there is no such format.
         Missing: there is no such log.
-        BadInput: it is no log, or has no trial.
+        BadInput: it is no log, or has no trial to export.
     """
     if form not in FORMATS:
         raise UnknownName("no such format", got=form, allowed=", ".join(FORMATS))
     found = log.read(path)
     problems = trials(found.records)
+    notes = found.notes if contended else (*found.notes, *_leave_out_contended(problems))
     if not problems:
-        raise BadInput(f"{path} must have a trial to export", got=f"{len(found.records)} records")
+        got = "; ".join((f"{len(found.records)} records", *notes))
+        raise BadInput(f"{path} must have a trial to export", got=got)
     raced = race_samples(found.records)
     os.makedirs(out, exist_ok=True)
     files, counts = [], []
@@ -74,7 +78,22 @@ def export(path: str, form: str, out: str) -> Exported:
         files.append(os.path.join(out, file_name(problem, machine)))
         t4.write(files[-1], written, _metadata(problem, machine, listed[0].timestamp))
         counts.append(len(written))
-    return Exported(tuple(files), tuple(counts), found.notes)
+    return Exported(tuple(files), tuple(counts), tuple(notes))
+
+
+def _leave_out_contended(problems: dict[Key, list[Trial]]) -> tuple[str, ...]:
+    """Take the contended looks out, and say how many they were."""
+    before = sum(map(len, problems.values()))
+    for key, listed in list(problems.items()):
+        problems[key] = [trial for trial in listed if not _contended(trial.measurement)]
+        if not problems[key]:
+            del problems[key]
+    left_out = before - sum(map(len, problems.values()))
+    return (f"{left_out} contended looks are left out; --contended keeps them",) if left_out else ()
+
+
+def _contended(found: Measurement) -> bool:
+    return is_contended(noisy_samples(found), len(found.samples_ns))
 
 
 def file_name(problem: Problem, machine: str) -> str:

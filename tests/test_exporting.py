@@ -13,7 +13,7 @@ from advisor import exporting
 from advisor.cli import app
 from advisor.codec import digest, schema_of, to_json
 from advisor.errors import BadInput, Missing, UnknownName
-from advisor.records import Measurement
+from advisor.records import Measurement, pairs
 from advisor.search.known import AGAIN, DRIFT, ENERGY, STOLEN
 from advisor.search.log import Log
 from advisor.search.replay import load
@@ -58,6 +58,20 @@ def test_samples_of_trials_and_races_are_the_runs(export):
     found = export(trial(FAST), trial(SLOW, ns=(4e6,)), sample(FAST, 2e6), sample(FAST, 9e6, rejected=True))
     assert found.results == (2,)
     assert read(found) == {("made_up", 2, 8): (1.0, 3.0, 2.0), ("made_up", 1, 8): (4.0,)}
+
+
+def test_a05_contended_looks_are_left_out_unless_asked_for(export, tmp_path):
+    noisy = {"conditions": pairs({"kept_noisy": 2})}
+    found = export(trial(FAST), trial(SLOW, **noisy))
+    assert found.results == (1,)
+    assert found.notes == ("1 contended looks are left out; --contended keeps them",)
+    kept = exporting.export(str(tmp_path / "log.jsonl"), "t4", str(tmp_path / "all"), contended=True)
+    assert (kept.results, kept.notes) == ((2,), ())
+
+
+def test_a05_nothing_but_contended_looks_is_refused_with_the_way_out(export):
+    with pytest.raises(BadInput, match="--contended keeps them"):
+        export(trial(SLOW, conditions=pairs({"kept_noisy": 1})))
 
 
 def test_compile_time_and_overhead_are_told_apart(export):

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from advisor.codec import digest
 from advisor.records import Choice, Measurement, Standing, Summary, Verdict
+from advisor.search.bounds import threads_of
 from advisor.search.run import value_of
 from advisor.search.samples import summary
 
@@ -78,7 +79,7 @@ def most_efficient(known: Sequence[Figures]) -> Choice | None:
 
 def core_ns(choice: Choice, time_ns: float) -> float:
     """Nanoseconds of one call times its threads."""
-    return time_ns * _threads(choice)
+    return time_ns * threads_of(choice)
 
 
 def best(known: Sequence[Figures], objective: str, fastest: Choice) -> Choice:
@@ -143,14 +144,10 @@ def contenders(looks: Sequence[Measurement], objective: str) -> tuple[Choice, ..
     first: dict[int, Choice] = {}
     for value, _, choice in known:
         if value <= reach * known[0][0]:
-            first.setdefault(_threads(choice), choice)
+            first.setdefault(threads_of(choice), choice)
     return tuple(first.values())
-
-
-def _threads(choice: Choice) -> int:
-    return choice.team.threads if choice.team else 1
 
 
 def _rule(choice: Choice) -> tuple[int, str]:
     """What decides among equals."""
-    return _threads(choice), digest(choice)
+    return threads_of(choice), digest(choice)
