@@ -115,11 +115,12 @@ def test_drawn_machines_differ_and_are_drawn_alike_again():
 # --- the tuner on a few of them ---
 
 
-def test_the_tuner_is_near_the_optimum_on_a_slice_of_drawn_machines():
-    found = [result for number in (2, 3, 4, 6, 7) for result in trial(draw(number))]
-    assert len(found) == 15
-    assert max(r.regret for r in found) <= 0.1
+def test_the_tuner_is_near_the_optimum_on_the_first_drawn_machines():
+    """As they come, none picked: the bounds leave about half again of what the first six had."""
+    found = [result for number in range(6) for result in trial(draw(number))]
+    assert len(found) == 18
+    assert max(r.regret for r in found) <= 0.15
     assert mean_regret(found) <= 0.02
     assert float(np.median([r.regret for r in found])) <= 0.015
-    assert sum(in_time(r) for r in found) >= 9
+    assert sum(in_time(r) for r in found) >= 12
     assert all(r.seen <= r.regret + 1e-9 for r in found)
