@@ -10,6 +10,7 @@ import os
 import signal
 import subprocess
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 from advisor.errors import BadInput
 from advisor.kernels.numa import MODES
@@ -89,19 +90,25 @@ def widen(pid: int) -> None:
         os.sched_setaffinity(pid, LAUNCH_MASK)
 
 
-def run(command: Sequence[str], timeout_s: float, cwd: str | None = None) -> tuple[int, str]:
+def run(
+    command: Sequence[str],
+    timeout_s: float,
+    cwd: str | None = None,
+    variables: Mapping[str, str] = MappingProxyType({}),
+) -> tuple[int, str]:
     """Run a command in a process group of its own under a limit.
 
     Args:
         command: argv; no shell.
         timeout_s: wall-clock limit.
         cwd: its working folder.
+        variables: set in its environment, beside those inherited.
 
     Returns:
         (exit status, its standard output and error together). Exit status 124 when it was killed at the limit, 127
         when it could not be started.
     """
-    environment = {**os.environ, "LC_ALL": "C"}
+    environment = {**os.environ, "LC_ALL": "C", **variables}
     try:
         child = subprocess.Popen(
             command,
