@@ -6,24 +6,40 @@ import os
 import sys
 
 LIBRARIES = ("torch",)
-"""Libraries whose calls are variants. A tool of that kind is named after its library: torch-2.13."""
+"""Libraries whose calls are variants on a CPU. A tool of that kind is named after its library: torch-2.13."""
+
+DEVICE_TOOLS = ("cupy", "triton", "torch")
+"""What variants of a GPU are made with; their tools are named likewise: cupy-14.2."""
+
+DISTRIBUTIONS = {"cupy": ("cupy_cuda13x", "cupy_cuda12x", "cupy")}
+"""Library -> the distributions that bring it, the preferred one first, where they have other names."""
 
 ABSENT = "not installed"
 
 
 def library_of(tool: str) -> str:
-    """The library that a tool's name means, empty for a compiler: `torch` for torch-2.13."""
+    """The library that a CPU tool's name means, empty for a compiler: `torch` for torch-2.13."""
     name = tool.partition("-")[0]
     return name if name in LIBRARIES else ""
+
+
+def package_of(tool: str) -> str:
+    """The Python package that a tool's name means, on a CPU or a GPU; empty for a compiler: `cupy` for cupy-14.2."""
+    name = tool.partition("-")[0]
+    return name if name in LIBRARIES or name in DEVICE_TOOLS else ""
 
 
 def installed(library: str) -> str | None:
     """The version of the first such library on sys.path, as importlib.metadata gives it; None where none is found.
 
     Args:
-        library: its name in small letters, as in LIBRARIES.
+        library: its name in small letters, as in LIBRARIES or DEVICE_TOOLS.
     """
-    start, end = f"{library}-", ".dist-info"
+    return next(filter(None, map(_found, DISTRIBUTIONS.get(library, (library,)))), None)
+
+
+def _found(distribution: str) -> str | None:
+    start, end = f"{distribution}-", ".dist-info"
     for folder in sys.path:
         try:
             found = [name for name in os.listdir(folder or ".") if name.startswith(start) and name.endswith(end)]

@@ -10,10 +10,11 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable, Mapping
 from typing import IO, Any, NamedTuple
 
 from advisor.errors import BadInput, WorkerDied
-from advisor.kernels.messages import Hello, Phase, Reply, Trial, decode, encode
+from advisor.kernels.messages import Phase, Reply, decode, encode
 from advisor.kernels.process import kill_group, widen, worker_environment
 from advisor.records import Process
 
@@ -35,17 +36,50 @@ class Answer(NamedTuple):
     reply: Reply | None
 
 
-class Child:
-    """A running worker. Between questions it is parked (stopped), so that its spinning threads disturb nobody."""
+class Program(NamedTuple):
+    """What a worker runs.
 
-    def __init__(self, process: Process, hello: Hello, wait: bool = True) -> None:
+    Attributes:
+        module: started as `python -m`, with the id of this process as its argument.
+        environment: all its variables.
+        encode: a message as a line for it.
+        parked: whether it is stopped between questions, so that its spinning threads disturb nobody.
+    """
+
+    module: str
+    environment: Mapping[str, str]
+    encode: Callable[[Any], bytes]
+    parked: bool = True
+
+
+def cpu_program(process: Process) -> Program:
+    """The bench worker of a process part. Raises BadInput for a process part that cannot be."""
+    return Program("advisor.kernels.worker", worker_environment(process, os.environ), encode)
+
+
+def started(make: Callable[[], Child]) -> Child:
+    """A new child; a second one where the first was killed before it was ready, as an out-of-memory kill may do.
+
+    Raises:
+        WorkerDied: neither got that far.
+    """
+    try:
+        return make()
+    except WorkerDied:
+        return make()
+
+
+class Child:
+    """A running worker. Between questions it is parked (stopped) where its program says so."""
+
+    def __init__(self, program: Program, hello: Any, wait: bool = True) -> None:
         """Start it; see `ready`, which is called at once unless `wait` is False."""
-        environment = worker_environment(process, os.environ)
+        self._program = program
         self._errors: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 (kill closes it)
         self._buffer = b""
         self._parking = self._is_ready = False
         try:
-            self._popen = self._start(environment)
+            self._popen = self._start()
         except BaseException:
             self._errors.close()
             raise
@@ -67,7 +101,7 @@ class Child:
                 raise WorkerDied(
                     "a bench worker must start",
                     got=self._why() if self._ended() else first,
-                    next_step=self.tail() or f"try `{sys.executable} -m advisor.kernels.worker` by hand",
+                    next_step=self.tail() or f"try `{sys.executable} -m {self._program.module}` by hand",
                 )
         except BaseException:
             self.kill()
@@ -75,16 +109,17 @@ class Child:
         self._is_ready = True
         self.park()
 
-    def _start(self, environment: dict[str, str]) -> subprocess.Popen[bytes]:
+    def _start(self) -> subprocess.Popen[bytes]:
         package = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-        environment["PYTHONPATH"] = os.pathsep.join(filter(None, [package, environment.get("PYTHONPATH", "")]))
+        variables = dict(self._program.environment)
+        variables["PYTHONPATH"] = os.pathsep.join(filter(None, [package, variables.get("PYTHONPATH", "")]))
         started = subprocess.Popen(
-            [sys.executable, "-P", "-m", "advisor.kernels.worker", str(os.getpid())],
+            [sys.executable, "-P", "-m", self._program.module, str(os.getpid())],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,
             bufsize=0,
-            env=environment,
+            env=variables,
             start_new_session=True,
         )
         widen(started.pid)
@@ -103,9 +138,10 @@ class Child:
         return popen.stdout
 
     def park(self) -> None:
-        """Stop it where it stands. Returns at once; see `wait_parked`."""
-        self._signal(signal.SIGSTOP)
-        self._parking = True
+        """Stop it where it stands, if it is one to stop. Returns at once; see `wait_parked`."""
+        if self._program.parked:
+            self._signal(signal.SIGSTOP)
+            self._parking = True
 
     def wait_parked(self) -> None:
         """Wait until all its threads have stopped: one that waits for a busy CPU takes up to a time slice for it."""
@@ -116,18 +152,19 @@ class Child:
 
     def wake(self) -> None:
         """Let it go on."""
-        self._parking = False
-        self._signal(signal.SIGCONT)
+        if self._program.parked:
+            self._parking = False
+            self._signal(signal.SIGCONT)
 
     def _signal(self, number: int) -> None:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.pid, number)
 
-    def ask(self, trial: Trial, limit_s: float) -> Answer:
+    def ask(self, trial: Any, limit_s: float) -> Answer:
         """Let it do a trial; it is parked afterwards, or killed when it has died, hung, or is unsound.
 
         Args:
-            trial: what to do.
+            trial: what to do, a message that its program takes.
             limit_s: wall-clock limit of checking and timing together; inputs have a limit of their own.
         """
         self.wake()
@@ -142,7 +179,7 @@ class Child:
             self.park()
         return answer
 
-    def _ask(self, trial: Trial, limit_s: float) -> Answer:
+    def _ask(self, trial: Any, limit_s: float) -> Answer:
         try:
             self._send(trial)
             message, in_time = self._next(time.monotonic() + INPUTS_LIMIT_S)
@@ -163,7 +200,7 @@ class Child:
 
     def _send(self, message: Any) -> None:
         if self._popen.stdin is not None:
-            self._popen.stdin.write(encode(message))
+            self._popen.stdin.write(self._program.encode(message))
 
     def _next(self, deadline: float) -> tuple[Any, bool]:
         """The next message (None: there will be none), and whether it came before the deadline."""

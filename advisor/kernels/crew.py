@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from advisor.errors import WorkerDied
 from advisor.installed import library_of
-from advisor.kernels.child import Answer, Child
+from advisor.kernels.child import Answer, Child, cpu_program, started
 from advisor.kernels.messages import Hello, Trial
 from advisor.records import Choice, Problem, Process, Team
 
@@ -89,7 +89,7 @@ class Crew:
         for lane in lanes:
             if lane not in self.workers and lane[1] is None and not lane[2]:
                 with contextlib.suppress(WorkerDied, OSError):  # whoever asks for it starts it anew
-                    self.workers[lane] = Worker(Child(lane[0], self._hello, wait=False))
+                    self.workers[lane] = Worker(Child(cpu_program(lane[0]), self._hello, wait=False))
 
     def settle(self) -> None:
         """Wait until every worker that was launched is ready and parked; those that died are forgotten."""
@@ -129,12 +129,8 @@ class Crew:
             worker.child.kill()
 
     def _start(self, lane: Lane) -> Child:
-        """A new child; a second one where the first was killed before it was ready, as an out-of-memory kill may do."""
         hello = self._hello._replace(library=lane[2])
-        try:
-            return Child(lane[0], hello)
-        except WorkerDied:
-            return Child(lane[0], hello)
+        return started(lambda: Child(cpu_program(lane[0]), hello))
 
     def _worker(self, lane: Lane) -> Worker:
         found = self.workers.pop(lane, None)

@@ -21,25 +21,23 @@ from advisor.kernels.child import Answer
 from advisor.kernels.crew import Crew, Lane, lane_of
 from advisor.kernels.edges import edges
 from advisor.kernels.executor import Ask
+from advisor.kernels.fates import Fates, by_key, check_exists, variant_of
 from advisor.kernels.libraries import LANGUAGE as PYTHON
 from advisor.kernels.libraries import find_tool
 from advisor.kernels.memory import USABLE, need_bytes, operand_sets, room_bytes
 from advisor.kernels.messages import Binary, Edge, Hello, Trial
 from advisor.kernels.neighbour import neighbour
 from advisor.kernels.numa import where
-from advisor.kernels.power import Packages, gpu_joules
+from advisor.kernels.power import Packages
 from advisor.kernels.process import LAUNCH_MASK, kill_running, openmp_environment
 from advisor.kernels.registry import origin
 from advisor.kernels.spec import KernelSpec
-from advisor.kernels.variant import Variant, entry_dims, is_valid, macro_values, missing_isa
+from advisor.kernels.variant import Variant, entry_dims, macro_values, missing_isa
 from advisor.records import Build, Choice, Machine, Measurement, Problem, Process, Team, pairs
 from advisor.topology import limits
 from advisor.topology.candidates import groupings
 from advisor.topology.files import span
 from advisor.topology.placement import evaluate
-
-HANGS = 2
-"""A variant that has not come back so often, and never once did, is not run again: each time costs the whole limit."""
 
 
 class Prepared(NamedTuple):
@@ -78,16 +76,14 @@ class WorkerPool:
     def __init__(self, machine: Machine, spec: KernelSpec, variants: Sequence[Variant], seed: int = 0) -> None:
         self.machine = machine
         self.spec = spec
-        self._variants = {(variant.name, variant.source_hash): variant for variant in variants}
+        self._variants = by_key(variants)
         self._shelf = shelf.folder()
         self.crew = Crew(Hello(origin(spec), seed, shelf=self._shelf))
         self._binaries: dict[str, Binary] = {}
         self._unbuilt: dict[str, str] = {}
         self._recipes: dict[tuple[Build, str, tuple[tuple[str, int], ...]], Recipe] = {}
         self._edges: dict[tuple[Build, Problem], tuple[Edge, ...]] = {}
-        self._fatal: dict[tuple[Problem, Build, int], Measurement] = {}
-        self._hangs: dict[tuple[str, str], int] = {}
-        self._returned: set[tuple[str, str]] = set()
+        self._fates = Fates()
         self._packages = Packages()
 
     def __enter__(self) -> WorkerPool:
@@ -127,7 +123,7 @@ class WorkerPool:
         failed = 0
         for made in dict.fromkeys(choice.build for choice in choices):
             try:
-                variant = self._variant(made)
+                variant = variant_of(self._variants, made)
                 wanted.setdefault(self._recipe(variant, made, problem).key, (made, variant))
             except AdvisorError:
                 failed += 1  # the measurement will say why
@@ -144,11 +140,8 @@ class WorkerPool:
         return Prepared(len(built) - broken, failed + broken, time.monotonic() - start)
 
     def joules(self, choice: Choice) -> float | None:
-        """What the processor packages, or the one GPU in sight, used so far; None where that cannot be read."""
-        if choice.team is not None:
-            return self._packages.read()
-        seen = [gpu.uuid for gpu in self.machine.gpus if gpu.uuid and gpu.visible is not False]
-        return gpu_joules(seen[0]) if len(seen) == 1 else None
+        """What the processor packages used so far; None where that cannot be read."""
+        return self._packages.read()
 
     def disturbed(self, cpu: int) -> AbstractContextManager[None]:
         """While it is entered, one busy process keeps `cpu` busy."""
@@ -158,33 +151,7 @@ class WorkerPool:
 
     def _measure(self, problem: Problem, choice: Choice, ask: Ask, draw: str | None) -> Measurement:
         """`draw` None: normal inputs, edge problems first."""
-        start = time.monotonic()
-        known = self._not_again(problem, choice)
-        if known is not None:
-            return known
-        found = self._attempt(problem, choice, ask, draw)
-        self._note_fate(problem, choice, found)
-        return found._replace(seconds=time.monotonic() - start)
-
-    def _not_again(self, problem: Problem, choice: Choice) -> Measurement | None:
-        """The answer for what is known to crash or hang."""
-        known = self._fatal.get(_fate_key(problem, choice))
-        if known is not None:
-            return known._replace(choice=choice, reason=f"not run again: {known.reason}", seconds=0.0, compile_s=0.0)
-        variant = choice.build.variant, choice.build.source_hash
-        if self._hangs.get(variant, 0) >= HANGS and variant not in self._returned:
-            reason = f"not run: {choice.build.variant} hung {HANGS} times and never came back"
-            return Measurement(problem, choice, "skipped", reason=reason)
-        return None
-
-    def _note_fate(self, problem: Problem, choice: Choice, found: Measurement) -> None:
-        if found.status in ("crashed", "timeout"):
-            self._fatal[_fate_key(problem, choice)] = found
-        variant = choice.build.variant, choice.build.source_hash
-        if found.status == "timeout":
-            self._hangs[variant] = self._hangs.get(variant, 0) + 1
-        elif found.status == "ok":
-            self._returned.add(variant)
+        return self._fates.measured(problem, choice, lambda: self._attempt(problem, choice, ask, draw))
 
     def _attempt(self, problem: Problem, choice: Choice, ask: Ask, draw: str | None) -> Measurement:
         skipped = Measurement(problem, choice, "skipped")
@@ -224,16 +191,11 @@ class WorkerPool:
 
     def _possible(self, problem: Problem, made: Build, process: Process) -> Variant:
         """The variant of a build that can run here. Raises AdvisorError with what is missing."""
-        variant = self._variant(made)
+        variant = variant_of(self._variants, made)
         missing = missing_isa(variant, self.machine)
         if missing:
             raise BadInput(f"{variant.name} needs instruction sets that this machine lacks", got=" ".join(missing))
-        if problem.kernel != self.spec.name or not is_valid(variant, problem, made.knobs):
-            raise BadInput(
-                f"{variant.name} does not exist for this problem with these knobs",
-                got=f"{problem.kernel} {problem.dtype} {problem.dims()} {dict(made.knobs)}",
-                allowed=" and ".join(variant.valid) or f"{', '.join(variant.dtypes)} of {self.spec.name}",
-            )
+        check_exists(self.spec, variant, problem, made)
         openmp_environment(process)
         runtime = find_tool(made.compiler).runtime
         if runtime != process.runtime:
@@ -241,16 +203,6 @@ class WorkerPool:
                 "compiler and process part must mean the same OpenMP runtime", got=process.runtime, allowed=runtime
             )
         return variant
-
-    def _variant(self, made: Build) -> Variant:
-        key = (made.variant, made.source_hash)
-        if key not in self._variants:
-            raise BadInput(
-                "a choice must be of a variant at hand, in this very version",
-                got=f"{made.variant} {made.source_hash}",
-                allowed=", ".join(f"{name} {digest}" for name, digest in sorted(self._variants)),
-            )
-        return self._variants[key]
 
     def _build(self, variant: Variant, made: Build, problem: Problem) -> _Built | str:
         """The binary of a build, or why there is none. Safe to call from several threads."""
@@ -330,10 +282,6 @@ class WorkerPool:
         """CPUs that compilations may use: the launch mask within the quota."""
         quota = self.machine.cpu_quota
         return max(1, len(LAUNCH_MASK) if quota is None else min(len(LAUNCH_MASK), int(quota)))
-
-
-def _fate_key(problem: Problem, choice: Choice) -> tuple[Problem, Build, int]:
-    return problem, choice.build, choice.team.threads if choice.team else 0
 
 
 @functools.cache

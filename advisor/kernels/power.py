@@ -78,7 +78,8 @@ class Packages:
 
 
 @contextlib.contextmanager
-def _nvml() -> Iterator[Any]:
+def nvml() -> Iterator[Any]:
+    """NVML, started while it is entered. Raises whatever the module and the driver raise."""
     import pynvml
 
     pynvml.nvmlInit()
@@ -94,7 +95,8 @@ def gpu_joules(uuid: str) -> float | None:
     Source: NVML API reference, nvmlDeviceGetTotalEnergyConsumption: millijoules, Volta and newer.
     """
     try:
-        with _nvml() as nvml:
-            return float(nvml.nvmlDeviceGetTotalEnergyConsumption(nvml.nvmlDeviceGetHandleByUUID(uuid))) * 1e-3
+        with nvml() as library:
+            handle = library.nvmlDeviceGetHandleByUUID(uuid)
+            return float(library.nvmlDeviceGetTotalEnergyConsumption(handle)) * 1e-3
     except Exception:  # no module, no driver, no such device, a slice, an old GPU: unknown is unknown
         return None

@@ -1,29 +1,31 @@
-"""Which device is meant, and whether a variant can run on it."""
+"""The machine of one device, and whether a variant can run on it."""
 
 from __future__ import annotations
 
+from advisor import device
 from advisor.errors import BadInput
+from advisor.installed import DEVICE_TOOLS, installed
 from advisor.kernels.variant import Variant
-from advisor.records import Gpu, Machine
+from advisor.records import Gpu, Machine, pairs
 
-PREFIX = "cuda:"
+KEPT = ("driver", "cuda")
+"""Of a machine's environment: what measurements on a device depend on, beside its own tools."""
 
 
 def find(machine: Machine, name: str) -> Gpu:
     """The GPU that a name such as cuda:0 means: the number that CUDA programs started here would use.
 
     Raises:
-        BadInput: no such name, no such device, or one that cannot be told from others (no device_id).
+        BadInput: no such name, no such device, or one that cannot be told from others (no device_id, no UUID).
     """
-    number = name.removeprefix(PREFIX)
-    seen = [gpu for gpu in machine.gpus if gpu.visible is not False]
-    known = {gpu.index if gpu.cuda_index is None else gpu.cuda_index: gpu for gpu in seen}
-    if not name.startswith(PREFIX) or not number.isdecimal() or int(number) not in known:
-        listed = ", ".join(f"{PREFIX}{index}" for index in sorted(known))
-        raise BadInput("a device must be one of this machine", got=name, allowed=f"cpu{', ' if listed else ''}{listed}")
-    gpu = known[int(number)]
-    if gpu.device_id is None or gpu.uuid is None:
-        raise BadInput("a device must tell what it is", got=name, next_step=f"see `advisor probe`: {dict(gpu.reasons)}")
+    gpu = machine.gpus[device.find([{**one._asdict(), "reasons": dict(one.reasons)} for one in machine.gpus], name)]
+    if gpu.uuid is None:
+        raise BadInput(
+            "a device must have a UUID, by which the worker is given this one alone",
+            got=name,
+            allowed="a GPU with a uuid in `advisor probe --json`",
+            next_step=str(dict(gpu.reasons).get("uuid", "see the warnings of `advisor probe`")),
+        )
     return gpu
 
 
@@ -40,10 +42,21 @@ def capability(text: str | None) -> int:
     return int(major) * 10 + int(minor or 0) if major.isdecimal() else 0
 
 
-LIMITS_ID = "device"
-"""Tables of a device hold under any limits of CPUs."""
-
-
 def machine_of(machine: Machine, gpu: Gpu) -> Machine:
-    """The machine as far as a device's table goes: known by the device's id, with this GPU alone."""
-    return machine._replace(hardware_id=gpu.device_id or "", limits_id=LIMITS_ID, gpus=(gpu,))
+    """The machine as far as a device's table goes: known by the device's id, with this GPU alone, and of the
+    environment what its measurements depend on."""
+    kept = {name: value for name, value in machine.environment if name in KEPT}
+    tools = {name: version for name in DEVICE_TOOLS if (version := installed(name))}
+    facts = {"sm_count": gpu.sm_count} if gpu.sm_count else {}
+    environment = pairs({**kept, **tools, **facts})
+    known_by = gpu.device_id or ""
+    return machine._replace(hardware_id=known_by, limits_id=device.LIMITS_ID, gpus=(gpu,), environment=environment)
+
+
+def target(machine: Machine, name: str) -> Machine:
+    """The machine that a `--device` means: itself for cpu, else that of one of its GPUs.
+
+    Raises:
+        BadInput: as `find`.
+    """
+    return machine if name == device.CPU else machine_of(machine, find(machine, name))

@@ -9,29 +9,20 @@ from advisor.errors import AdvisorError, BadInput, WorkerDied
 from advisor.kernels.child import Answer
 from advisor.kernels.edges import edges
 from advisor.kernels.executor import Ask
+from advisor.kernels.fates import Fates, by_key, check_exists, variant_of
 from advisor.kernels.gpu.child import GpuCrew
 from advisor.kernels.gpu.device import missing
 from advisor.kernels.gpu.geometry import geometry
+from advisor.kernels.gpu.memory import USABLE, need_bytes, sets
 from advisor.kernels.gpu.messages import Case, Compile, Hello, Program, Trial
 from advisor.kernels.gpu.source import options
 from advisor.kernels.gpu.tools import gpu_tools
-from advisor.kernels.memory import ITEM_BYTES, operand_bytes
-from advisor.kernels.pool import HANGS, Prepared
+from advisor.kernels.pool import Prepared
+from advisor.kernels.power import gpu_joules
 from advisor.kernels.registry import origin
 from advisor.kernels.spec import KernelSpec
-from advisor.kernels.variant import Variant, entry_dims, is_valid
+from advisor.kernels.variant import Variant, entry_dims
 from advisor.records import Build, Choice, Gpu, Measurement, Problem, pairs
-
-L2_BYTES = 60 << 20
-"""What cold operands must exceed twice: the L2 of an H100 or H200, the largest but those of later data-centre chips."""
-
-COLD_FACTOR = 2
-MOST_SETS = 512
-USABLE = 0.9
-"""Share of the device's memory that a trial may take."""
-
-REFERENCE_BYTES = 1 << 30
-"""What the reference takes beside its scores: some hundred thousand rows in float64."""
 
 
 class GpuPool:
@@ -39,11 +30,9 @@ class GpuPool:
 
     def __init__(self, gpu: Gpu, spec: KernelSpec, variants: Sequence[Variant], seed: int = 0) -> None:
         self.gpu, self.spec = gpu, spec
-        self._variants = {(variant.name, variant.source_hash): variant for variant in variants}
+        self._variants = by_key(variants)
         self.crew = GpuCrew(Hello(origin(spec), seed, gpu.uuid or ""))
-        self._fatal: dict[tuple[Problem, Build], Measurement] = {}
-        self._hangs: dict[tuple[str, str], int] = {}
-        self._returned: set[tuple[str, str]] = set()
+        self._fates = Fates()
 
     def __enter__(self) -> GpuPool:
         return self
@@ -83,34 +72,15 @@ class GpuPool:
         failed = len(answer.reply.reason.splitlines()) if answer.reply else len(programs)
         return Prepared(len(programs) - failed, failed, time.monotonic() - start)
 
+    def joules(self, choice: Choice) -> float | None:
+        """What the device used since its driver was loaded; None where NVML does not tell, as of a slice."""
+        return gpu_joules(self.gpu.uuid or "")
+
     # --- the steps ---
 
     def _measure(self, problem: Problem, choice: Choice, ask: Ask, draw: str | None) -> Measurement:
-        start = time.monotonic()
-        known = self._not_again(problem, choice)
-        found = known or self._attempt(problem, choice, ask, draw)
-        if known is None:
-            self._note_fate(problem, choice, found)
-        return found._replace(seconds=time.monotonic() - start)
-
-    def _not_again(self, problem: Problem, choice: Choice) -> Measurement | None:
-        known = self._fatal.get((problem, choice.build))
-        if known is not None:
-            return known._replace(choice=choice, reason=f"not run again: {known.reason}", seconds=0.0, compile_s=0.0)
-        variant = choice.build.variant, choice.build.source_hash
-        if self._hangs.get(variant, 0) >= HANGS and variant not in self._returned:
-            reason = f"not run: {choice.build.variant} hung {HANGS} times and never came back"
-            return Measurement(problem, choice, "skipped", reason=reason)
-        return None
-
-    def _note_fate(self, problem: Problem, choice: Choice, found: Measurement) -> None:
-        variant = choice.build.variant, choice.build.source_hash
-        if found.status in ("crashed", "timeout"):
-            self._fatal[problem, choice.build] = found
-        if found.status == "timeout":
-            self._hangs[variant] = self._hangs.get(variant, 0) + 1
-        elif found.status == "ok":
-            self._returned.add(variant)
+        """`draw` None: normal inputs, edge problems and other draws first."""
+        return self._fates.measured(problem, choice, lambda: self._attempt(problem, choice, ask, draw))
 
     def _attempt(self, problem: Problem, choice: Choice, ask: Ask, draw: str | None) -> Measurement:
         skipped = Measurement(problem, choice, "skipped")
@@ -127,24 +97,17 @@ class GpuPool:
 
     def _possible(self, problem: Problem, made: Build) -> Variant:
         """The variant of a build that can run here. Raises BadInput with what is missing."""
-        variant = self._variants.get((made.variant, made.source_hash))
-        if variant is None:
-            known = ", ".join(f"{name} {digest}" for name, digest in sorted(self._variants))
-            got = f"{made.variant} {made.source_hash}"
-            raise BadInput("a choice must be of a variant at hand, in this very version", got=got, allowed=known)
+        variant = variant_of(self._variants, made)
         lacking = missing(variant, self.gpu)
         if lacking:
             have = f"compute capability {self.gpu.compute_capability}"
             raise BadInput(f"{variant.name} needs {' '.join(lacking)}", got=have, allowed="that or a later one")
-        if problem.kernel != self.spec.name or not is_valid(variant, problem, made.knobs):
-            got = f"{problem.kernel} {problem.dtype} {problem.dims()} {dict(made.knobs)}"
-            allowed = " and ".join(variant.valid) or ", ".join(variant.dtypes)
-            raise BadInput(f"{variant.name} does not exist for this problem with these knobs", got=got, allowed=allowed)
+        check_exists(self.spec, variant, problem, made)
         return variant
 
     def _program(self, variant: Variant, problem: Problem, made: Build) -> Program:
         words = options(variant, problem, made.knobs) if variant.launch else ()
-        return Program(variant.path, variant.source_hash, variant.language, variant.symbol, words)
+        return Program(variant.path, variant.source_hash, variant.language, variant.symbol, words, variant.arithmetic)
 
     def _case(self, variant: Variant, problem: Problem, made: Build, draw: str) -> Case:
         launch = geometry(self.spec, variant, problem, made.knobs) if variant.launch else None
@@ -177,21 +140,6 @@ class GpuPool:
         if total is None or need <= USABLE * total:
             return ""
         return f"needs about {need} bytes of device memory, {self.gpu.name} has {total}"
-
-
-def sets(spec: KernelSpec, problem: Problem) -> int:
-    """Sets of operands that calls rotate through: one when warm, when cold more than the L2 holds twice."""
-    if problem.regime != "cold":
-        return 1
-    one = operand_bytes(spec, problem)
-    return min(MOST_SETS, max(2, -(-COLD_FACTOR * L2_BYTES // max(one, 1)) + 1))
-
-
-def need_bytes(spec: KernelSpec, problem: Problem, copies: int) -> int:
-    """Bytes that a trial takes: every set, another draw of inputs, inputs as they are made, the reference."""
-    of = problem.dims()
-    scores = of.get("heads", 1) * of.get("batch", 1) * problem.n * ITEM_BYTES["float64"]
-    return int(operand_bytes(spec, problem) * (2 * copies + 1) + 3 * scores + REFERENCE_BYTES)
 
 
 def _measurement(problem: Problem, choice: Choice, answer: Answer, trial: Trial) -> Measurement:

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import re
 
+from advisor.errors import BadInput
+from advisor.installed import installed
 from advisor.kernels.compilers import Compiler
 
-DISTRIBUTIONS = {
-    "cuda": ("cupy", ("cupy-cuda13x", "cupy-cuda12x", "cupy")),
-    "triton": ("triton", ("triton",)),
-    "torch": ("torch", ("torch",)),
-}
-"""Language -> the tool's name and the distributions that bring it, the preferred one first."""
+PACKAGES = {"cuda": "cupy", "triton": "triton", "torch": "torch"}
+"""Language -> the package that makes its variants run."""
 
 NEEDS = {"cuda": (), "triton": ("torch",), "torch": ()}
 """Language -> further languages whose tools it cannot do without; all need CuPy, which holds the memory."""
@@ -20,24 +17,29 @@ NEEDS = {"cuda": (), "triton": ("torch",), "torch": ()}
 RUNTIME = "cuda"
 
 
-def _version(language: str) -> str | None:
-    for name in DISTRIBUTIONS[language][1]:
-        try:
-            return importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            continue
-    return None
-
-
 def gpu_tools() -> tuple[Compiler, ...]:
     """The tools installed here, CuPy's first; none without CuPy."""
-    found = {language: text for language in DISTRIBUTIONS if (text := _version(language))}
+    found = {language: version for language, package in PACKAGES.items() if (version := installed(package))}
     if "cuda" not in found:
         return ()
     usable = [language for language in found if all(other in found for other in NEEDS[language])]
-    return tuple(
-        Compiler(f"{DISTRIBUTIONS[one][0]}-{short(found[one])}", "", found[one], one, RUNTIME) for one in usable
-    )
+    return tuple(Compiler(f"{PACKAGES[one]}-{short(found[one])}", "", found[one], one, RUNTIME) for one in usable)
+
+
+def needed_tools() -> tuple[Compiler, ...]:
+    """The same.
+
+    Raises:
+        BadInput: there are none.
+    """
+    found = gpu_tools()
+    if not found:
+        raise BadInput(
+            "work on a GPU needs CuPy, which compiles variants and holds the memory",
+            got="none",
+            next_step="pip install cupy-cuda13x, or cupy-cuda12x for a driver of CUDA 12",
+        )
+    return found
 
 
 def short(text: str) -> str:

@@ -10,7 +10,8 @@ from advisor.errors import BadInput, BuildError, UnknownName
 from advisor.kernels.gpu.child import environment
 from advisor.kernels.gpu.device import find, machine_of, missing
 from advisor.kernels.gpu.geometry import geometry, program
-from advisor.kernels.gpu.pool import GpuPool, need_bytes, sets
+from advisor.kernels.gpu.memory import need_bytes, sets
+from advisor.kernels.gpu.pool import GpuPool
 from advisor.kernels.gpu.source import options, text
 from advisor.kernels.gpu.space import gpu_default, gpu_space
 from advisor.kernels.header import GPU_LANGUAGES
@@ -119,7 +120,7 @@ def test_a_device_is_found_by_the_number_that_cuda_gives_it(fake_machine):
     for name in ("cuda:7", "gpu0", "cuda:-1", "cuda"):
         with pytest.raises(BadInput, match="cuda:0, cuda:1"):
             find(machine, name)
-    with pytest.raises(BadInput, match="tell what it is"):
+    with pytest.raises(BadInput, match="tell its model"):
         find(machine._replace(gpus=(H200._replace(device_id=None),)), "cuda:0")
 
 
