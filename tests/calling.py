@@ -31,7 +31,11 @@ def prepare_workspace(buffers, dims, threads):
 """
 
 
-def install(folder, version="9.9.1", code="import types\n"):
+RUNTIME = "import ctypes\nctypes.CDLL('libgomp.so.1')\n"
+"""What the library does when it is imported: bring its OpenMP runtime along."""
+
+
+def install(folder, version="9.9.1", code=RUNTIME):
     """Put the library into a folder."""
     folder.mkdir(exist_ok=True)
     (folder / "torch.py").write_text(textwrap.dedent(code))

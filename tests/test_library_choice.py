@@ -18,7 +18,7 @@ from advisor.site import Site as Place
 from advisor.topology.array import build
 
 needs_frame = pytest.mark.skipif(
-    not any(one.runtime == "libgomp" for one in compilers()), reason="no compiler with libgomp: a library has no frame"
+    not any(one.runtime == "libgomp" for one in compilers()), reason="no gcc, whose libgomp the library loads"
 )
 
 APPLIED = """

@@ -101,18 +101,18 @@ class Bench:
     # --- library and team ---
 
     def _library(self, trial: Trial) -> Loaded:
-        path = trial.binary.path
-        if path not in self._libraries:
-            self._libraries[path] = lib.load(trial.binary)
+        key = trial.binary.key
+        if key not in self._libraries:
+            self._libraries[key] = lib.load(trial.binary)
             self._runtimes = lib.openmp_runtimes()
-        return self._libraries[path]
+        return self._libraries[key]
 
     def _pools_of(self, trial: Trial) -> dict[str, object]:
         """The thread pools of this process, looked for once a library has run, and what is wrong with them."""
-        path = trial.binary.path
-        if path not in self._pools:
-            self._pools[path] = pools.loaded()
-        found = pools.of_team(self._pools[path], trial.threads)
+        key = trial.binary.key
+        if key not in self._pools:
+            self._pools[key] = pools.loaded()
+        found = pools.of_team(self._pools[key], trial.threads)
         said = pools.warnings(found, len(trial.mask))
         return {"pools": found, "pool_warnings": said} if said else {"pools": found}
 
@@ -250,7 +250,7 @@ class Bench:
             raise Refused(
                 Reply("skipped", f"needs a workspace of {size} bytes, there is room for {trial.scratch_bytes}")
             )
-        space = lib.scratch(size if loaded.call is None else 0)  # a library allocates for itself
+        space = lib.scratch(0 if trial.binary.source else size)  # a library allocates for itself
         self._place([space])
         return space
 

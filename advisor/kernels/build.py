@@ -18,7 +18,9 @@ from typing import NamedTuple
 import filelock
 
 from advisor.errors import BadInput, BuildError, Busy
-from advisor.kernels.compilers import Compiler, find_compiler, flags, private_child
+from advisor.kernels.compilers import Compiler, flags, private_child
+from advisor.kernels.fortran import KINDS, frame_compiler, link_command
+from advisor.kernels.fortran import LANGUAGE as FORTRAN
 from advisor.kernels.libraries import FLAGS as LIBRARY_FLAGS
 from advisor.kernels.libraries import LANGUAGE as PYTHON
 from advisor.kernels.libraries import find_tool
@@ -57,15 +59,15 @@ REALS = {
 }
 """dtype -> its C. The codes are those of frame/advisor.h: a library says what it was compiled with."""
 
-_LEFTOVER = re.compile(r"\.so\.[0-9]+\.(c|so|json)$")
-
+_LEFTOVER = re.compile(r"\.so\.[0-9]+\.(c|so|so\.o|json)$")
 
 FRAME_FLAGS = ("-O2", "-fopenmp")
-"""How the frame alone is compiled, for a variant that is a library call."""
+"""How the frame is compiled where the variant is in Fortran."""
 
 
 class Library(NamedTuple):
-    """A compiled variant. `seconds`: time this call spent compiling, 0.0 when it lay in the cache."""
+    """A compiled variant, or an empty path for a library call, of which nothing is compiled. `seconds`: time this call
+    spent compiling, 0.0 when it lay in the cache."""
 
     path: str
     seconds: float
@@ -97,6 +99,8 @@ def build(variant: Variant, build: Build, problem: Problem) -> Library:
         Busy: another process has been building the same thing for longer than a compilation may take.
     """
     recipe = make_recipe(variant, build, problem)
+    if variant.language == PYTHON:
+        return Library("", 0.0)
     path = os.path.join(_folder(), f"{variant.kernel}-{variant.name}-{recipe.key}.so")
     if _is_sound(path):
         return Library(path, 0.0)
@@ -139,21 +143,21 @@ def make_recipe(variant: Variant, build: Build, problem: Problem) -> Recipe:
 
 
 def _tool(variant: Variant, build: Build) -> tuple[Compiler, tuple[str, ...]]:
-    """The compiler of a build with its flags; for a library call those that compile its frame.
+    """The compiler of a build with its flags, or the library, which has none.
 
     Raises:
         UnknownName: the compiler, the library or the flag set does not exist here.
         BadInput: it is not for the variant's language.
     """
     python = variant.language == PYTHON
-    tool = find_tool(build.compiler) if python else find_compiler(build.compiler)
+    tool = find_tool(build.compiler)
     if tool.language != variant.language or (python and build.flags != LIBRARY_FLAGS):
         raise BadInput(
             f"{variant.name} is in {variant.language}",
             got=f"{build.compiler}, flags {build.flags}",
             allowed=f"a library, flags {LIBRARY_FLAGS}" if python else "a compiler",
         )
-    return tool, FRAME_FLAGS if python else flags(build.flags)
+    return tool, () if python else flags(build.flags)
 
 
 def _folder() -> str:
@@ -223,12 +227,15 @@ def _is_sound(path: str) -> bool:
 
 
 def _wrapper(recipe: Recipe) -> str:
-    """The file that is compiled: the variant, then what it really was compiled with, for the worker to check."""
+    """The C file that is compiled: the variant, then what it really was compiled with, for the worker to check.
+
+    Where the variant is in Fortran it has the frame instead, so that the frame is one object to link with.
+    """
     names = [name for name, _ in recipe.macros]
-    own = [] if recipe.variant.language == PYTHON else [f"#include {json.dumps(recipe.variant.path)}"]
+    own = os.path.join(FRAME, "frame.c") if recipe.variant.language == FORTRAN else recipe.variant.path
     return "\n".join(
         [
-            *own,
+            f"#include {json.dumps(own)}",
             '#include "advisor.h"',
             f'const char advisor_build_key[] = "{recipe.key}";',
             f"const int64_t advisor_macro_values[] = {{{', '.join([*names, '0'])}}};",
@@ -238,13 +245,19 @@ def _wrapper(recipe: Recipe) -> str:
     )
 
 
-def _command(recipe: Recipe, wrapper: str, library: str) -> list[str]:
+def _commands(recipe: Recipe, wrapper: str, library: str) -> list[list[str]]:
+    """What is run, in this order, to make the library."""
     own = os.path.dirname(recipe.variant.path)
-    types = (("ADV_REAL", recipe.real.name), ("ADV_DTYPE", recipe.real.storage))
+    kind = [("ADV_KIND", KINDS[recipe.real.name])] if recipe.variant.language == FORTRAN else []
+    types = (("ADV_REAL", recipe.real.name), ("ADV_DTYPE", recipe.real.storage), *kind)
     defines = [f"-D{name}={value}" for name, value in (*types, *recipe.macros)]
-    common = ["-std=gnu11", "-fPIC", "-shared", f"-I{FRAME}", f"-I{own}"]
-    sources = [wrapper, os.path.join(FRAME, "frame.c")]
-    return [recipe.compiler.path, *recipe.flags, *common, *defines, *sources, "-o", library, "-lm"]
+    common = ["-std=gnu11", "-fPIC", f"-I{FRAME}", f"-I{own}", *defines, wrapper]
+    if recipe.variant.language == FORTRAN:
+        frame = f"{library}.o"
+        in_c = [frame_compiler(recipe.compiler).path, *FRAME_FLAGS, *common, "-c", "-o", frame]
+        return [in_c, link_command(recipe.compiler, recipe.flags, defines, recipe.variant.path, frame, library)]
+    rest = ["-shared", os.path.join(FRAME, "frame.c"), "-o", library, "-lm"]
+    return [[recipe.compiler.path, *recipe.flags, *common, *rest]]
 
 
 def _compile(recipe: Recipe, path: str) -> None:
@@ -253,19 +266,29 @@ def _compile(recipe: Recipe, path: str) -> None:
     try:
         with open(wrapper, "w", encoding="utf-8") as file:
             file.write(_wrapper(recipe))
-        status, output = run(_command(recipe, wrapper, library), COMPILE_LIMIT_S, cwd=os.path.dirname(path))
-        if status or not os.path.exists(library):
-            raise BuildError(
-                f"{recipe.variant.name} must compile with {recipe.compiler.name} {' '.join(recipe.flags)}",
-                got=f"exit status {status}",
-                next_step="\n".join(output.strip().splitlines()[-LAST_LINES:]),
-            )
+        for command in _commands(recipe, wrapper, library):
+            _run_or_refuse(recipe, command, os.path.dirname(path))
         os.chmod(library, 0o700)
         with open(f"{temporary}.json", "w", encoding="utf-8") as file:
             json.dump({"sha256": _digest(library), "macros": recipe.macros}, file)
         os.replace(library, path)
         os.replace(f"{temporary}.json", _note(path))
     finally:
-        for leftover in (wrapper, library, f"{temporary}.json"):
+        for leftover in (wrapper, library, f"{library}.o", f"{temporary}.json"):
             if os.path.exists(leftover):
                 os.unlink(leftover)
+
+
+def _run_or_refuse(recipe: Recipe, command: list[str], folder: str) -> None:
+    """Run one command of a compilation.
+
+    Raises:
+        BuildError: it failed; the message has its last lines.
+    """
+    status, output = run(command, COMPILE_LIMIT_S, cwd=folder)
+    if status or not os.path.exists(command[command.index("-o") + 1]):
+        raise BuildError(
+            f"{recipe.variant.name} must compile with {recipe.compiler.name} {' '.join(recipe.flags)}",
+            got=f"exit status {status}",
+            next_step="\n".join(output.strip().splitlines()[-LAST_LINES:]),
+        )

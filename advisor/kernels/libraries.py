@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from advisor.errors import UnknownName
 from advisor.installed import LIBRARIES, library_of
 from advisor.kernels.compilers import Compiler, compilers, find_compiler
+from advisor.kernels.fortran import find_fortran, fortran_compilers
+from advisor.kernels.gomp import RUNTIME
 
 FLAGS = "none"
 """The flag set of a library call: nothing of it is compiled here."""
@@ -17,20 +19,13 @@ LANGUAGE = "python"
 
 
 def libraries() -> tuple[Compiler, ...]:
-    """The libraries installed here, as tools of the language "python".
+    """The libraries installed here, as tools of the language "python". They need no compiler.
 
-    The frame that pins a library's threads must be built by a compiler with the library's own OpenMP runtime, libgomp:
-    its path is the tool's path, and without one there are no tools. A library that turns out to run on another runtime
-    is refused when it is loaded.
+    A library that turns out to run on another runtime than libgomp is refused when it is loaded.
     """
-    frame = next((one for one in compilers() if one.runtime == "libgomp"), None)
-    if frame is None:
-        return ()
     found = ((name, version(name)) for name in LIBRARIES)
     return tuple(
-        Compiler(f"{name}-{_short(text)}", frame.path, f"{name} {text}\n{frame.version}", LANGUAGE, frame.runtime)
-        for name, text in found
-        if text
+        Compiler(f"{name}-{_short(text)}", "", f"{name} {text}", LANGUAGE, RUNTIME) for name, text in found if text
     )
 
 
@@ -50,7 +45,7 @@ def _short(text: str) -> str:
 
 def tools() -> tuple[Compiler, ...]:
     """Everything that variants are made with: compilers, then libraries."""
-    return (*compilers(), *libraries())
+    return (*compilers(), *fortran_compilers(), *libraries())
 
 
 def flag_sets_of(tool_language: str, flag_sets: Sequence[str]) -> tuple[str, ...]:
@@ -62,14 +57,14 @@ def find_tool(name: str) -> Compiler:
     """The compiler or library of that name.
 
     Raises:
-        UnknownName: it is not on this machine, or cannot be used here.
+        UnknownName: it is not on this machine.
     """
     if not library_of(name):
-        return find_compiler(name)
+        return find_fortran(name) or find_compiler(name)
     found = {tool.name: tool for tool in libraries()}
     if name not in found:
         raise UnknownName(
-            "this library is not here, or there is no gcc to build its frame with",
+            "this library is not here",
             got=name,
             allowed=", ".join(found) or "none found",
             next_step="install it, for example with `pip install onf-advisor[torch]`",

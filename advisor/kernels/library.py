@@ -1,20 +1,17 @@
-"""A compiled variant inside a bench worker: loaded, checked to be the one asked for, called through the frame."""
+"""A variant inside a bench worker: loaded, checked to be the one asked for, called through its frame."""
 
 from __future__ import annotations
 
 import ctypes
-import re
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
 from advisor.errors import BuildError
-from advisor.kernels import pycall
+from advisor.kernels import gomp, pycall
 from advisor.kernels.messages import Binary
 from advisor.kernels.operands import Block, Operands, block
-
-_RUNTIME = re.compile(r"/(lib(?:gomp|omp|iomp5))\b[^/]*\.so[^/]*$", re.M)
 
 
 class KernelFailed(Exception):
@@ -25,20 +22,36 @@ class KernelFailed(Exception):
         self.code = code
 
 
-class Loaded(NamedTuple):
-    """The functions of a library. `binary` is what it was checked against.
+class Frame(Protocol):
+    """What is done with the team that will run a variant: by frame/frame.c, or by gomp.py for a library call."""
 
-    `entry` and `workspace` are the variant's, or None where it is in Python; then `call` has them.
-    """
+    def pin(self, threads: int, cpus: Sequence[int] | None, mask: Sequence[int]) -> int:
+        """Bind thread i to cpus[i], or every thread to the mask where cpus is None; returns how many could not be."""
+        ...
 
-    binary: Binary
+    def team(self, threads: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Thread ids of the team that runs now, and the CPU each is on."""
+        ...
+
+    def touch(self, spans: Sequence[tuple[int, int]], threads: int) -> None:
+        """Let the team write to every page of these (address, bytes) first."""
+        ...
+
+
+class Compiled(NamedTuple):
+    """The functions of a compiled library: the variant's entry and workspace, and the frame's clock around it."""
+
     entry: Any
     workspace: Any
-    pin: Any
-    team: Any
-    touch: Any
     time: Any
-    call: pycall.Entry | None = None
+
+
+class Loaded(NamedTuple):
+    """A variant that can be called. `binary` is what it was checked against; `call` is its code: compiled or Python."""
+
+    binary: Binary
+    frame: Frame
+    call: Compiled | pycall.Entry
 
 
 class FrameTrial(ctypes.Structure):
@@ -56,16 +69,42 @@ class FrameTrial(ctypes.Structure):
     )
 
 
+class CompiledFrame:
+    """The frame that was compiled into a library; see frame/advisor.h."""
+
+    def __init__(self, library: ctypes.CDLL) -> None:
+        self._pin, self._team, self._touch = (getattr(library, f"advisor_{name}") for name in ("pin", "team", "touch"))
+
+    def pin(self, threads: int, cpus: Sequence[int] | None, mask: Sequence[int]) -> int:
+        """See Frame."""
+        own = None if cpus is None else (ctypes.c_int * len(cpus))(*cpus)
+        return int(self._pin(own, threads, (ctypes.c_int * len(mask))(*mask), len(mask)))
+
+    def team(self, threads: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """See Frame."""
+        tids, cpus = (ctypes.c_int64 * threads)(), (ctypes.c_int64 * threads)()
+        count = self._team(threads, tids, cpus)
+        return tuple(tids)[:count], tuple(cpus)[:count]
+
+    def touch(self, spans: Sequence[tuple[int, int]], threads: int) -> None:
+        """See Frame."""
+        addresses = (ctypes.c_void_p * len(spans))(*(address for address, _ in spans))
+        sizes = (ctypes.c_int64 * len(spans))(*(size for _, size in spans))
+        self._touch(addresses, sizes, len(spans), threads)
+
+
 def load(binary: Binary) -> Loaded:
-    """Load a library and check its key, its macros and its types.
+    """Load a variant: a compiled one with its key, its macros and its types checked, one in Python with its digest.
 
     Raises:
         BuildError: it cannot be loaded, or it is not what was asked for (a source that redefines a macro, for example).
     """
+    if binary.source:
+        call = pycall.load(binary)  # first: what it imports may bring OpenMP runtimes along
+        return Loaded(binary, gomp.load(), call)
     try:
         library = ctypes.CDLL(binary.path)
-        entry, workspace = (None, None) if binary.source else _functions(library, binary.symbol)
-        frame = [getattr(library, f"advisor_{name}") for name in ("pin", "team", "touch", "time")]
+        compiled, frame = _functions(library, binary.symbol), CompiledFrame(library)
         found = _contents(library, binary)
     except (OSError, AttributeError, ValueError) as error:
         raise BuildError(
@@ -74,20 +113,13 @@ def load(binary: Binary) -> Loaded:
     wanted = (binary.key, binary.macros, binary.real)
     if found != wanted:
         raise BuildError("the library must be the one that was asked for", got=found, allowed=str(wanted))
-    frame[3].restype = ctypes.c_int64
-    if not binary.source:
-        return Loaded(binary, entry, workspace, *frame)
-    runtimes = openmp_runtimes()
-    if len(runtimes) > 1:  # placements would be applied to a team that the library does not use
-        raise BuildError("a library and the frame must share one OpenMP runtime", got=", ".join(runtimes))
-    return Loaded(binary, entry, workspace, *frame)._replace(call=pycall.load(binary))
+    return Loaded(binary, frame, compiled)
 
 
-def _functions(library: ctypes.CDLL, symbol: str) -> tuple[Any, Any]:
-    """The variant's entry, and the function that tells its workspace."""
-    workspace = getattr(library, f"{symbol}_workspace")
-    workspace.restype = ctypes.c_int64
-    return ctypes.cast(getattr(library, symbol), ctypes.c_void_p), workspace
+def _functions(library: ctypes.CDLL, symbol: str) -> Compiled:
+    workspace, clock = getattr(library, f"{symbol}_workspace"), library.advisor_time
+    workspace.restype = clock.restype = ctypes.c_int64
+    return Compiled(ctypes.cast(getattr(library, symbol), ctypes.c_void_p), workspace, clock)
 
 
 def _contents(library: ctypes.CDLL, binary: Binary) -> tuple[str, tuple[int, ...], tuple[int, ...]]:
@@ -98,17 +130,8 @@ def _contents(library: ctypes.CDLL, binary: Binary) -> tuple[str, tuple[int, ...
 
 
 def openmp_runtimes() -> tuple[str, ...]:
-    """Names of the OpenMP runtimes in this process: more than one means that two teams compete for the CPUs.
-
-    Two copies of one runtime, from two files, are two runtimes.
-    """
-    try:
-        with open("/proc/self/maps", encoding="utf-8", errors="replace") as file:
-            found = [_RUNTIME.search(line) for line in file]
-    except OSError:
-        return ()
-    files = {match.string.split(maxsplit=5)[5].strip(): match[1] for match in found if match}
-    return tuple(sorted(files.values()))
+    """Names of the OpenMP runtimes in this process: more than one means that two teams compete for the CPUs."""
+    return tuple(sorted(name for _, name in gomp.files()))
 
 
 def _dims(dims: Sequence[int]) -> Any:
@@ -117,9 +140,9 @@ def _dims(dims: Sequence[int]) -> Any:
 
 def workspace_bytes(library: Loaded, operands: Operands, dims: tuple[int, ...], threads: int) -> int:
     """Bytes of scratch the entry wants, or that a library allocates; negative means the variant is broken."""
-    if library.call is not None:
+    if isinstance(library.call, pycall.Entry):
         return pycall.workspace_bytes(library.call, operands, dims, threads)
-    return int(library.workspace(_dims(dims), threads))
+    return int(library.call.workspace(_dims(dims), threads))
 
 
 def scratch(size: int) -> Block:
@@ -129,32 +152,27 @@ def scratch(size: int) -> Block:
 
 def pin(library: Loaded, threads: int, cpus: Sequence[int] | None, mask: Sequence[int]) -> int:
     """Bind every thread of the team; returns how many could not be bound."""
-    own = None if cpus is None else (ctypes.c_int * len(cpus))(*cpus)
-    return int(library.pin(own, threads, (ctypes.c_int * len(mask))(*mask), len(mask)))
+    return library.frame.pin(threads, cpus, mask)
 
 
 def team(library: Loaded, threads: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Thread ids of the team that runs now, and the CPU each is on."""
-    tids, cpus = (ctypes.c_int64 * threads)(), (ctypes.c_int64 * threads)()
-    count = library.team(threads, tids, cpus)
-    return tuple(tids)[:count], tuple(cpus)[:count]
+    return library.frame.team(threads)
 
 
 def touch(library: Loaded, blocks: Sequence[Block], threads: int) -> None:
     """Let the team write to every page of these blocks first."""
-    addresses = (ctypes.c_void_p * len(blocks))(*(one.address for one in blocks))
-    sizes = (ctypes.c_int64 * len(blocks))(*(one.data.nbytes for one in blocks))
-    library.touch(addresses, sizes, len(blocks), threads)
+    library.frame.touch([(one.address, one.data.nbytes) for one in blocks], threads)
 
 
 class Runner:
     """Runs calls of one entry on one set of operands; remembers which set comes next."""
 
-    def __init__(self, library: Loaded, operands: Operands, dims: Sequence[int], space: Block, threads: int) -> None:
-        self._library = library
+    def __init__(self, compiled: Compiled, operands: Operands, dims: Sequence[int], space: Block, threads: int) -> None:
+        self._time = compiled.time
         self._kept = (operands, _dims(dims), space)  # the structure holds bare addresses
         self._trial = FrameTrial(
-            library.entry.value,
+            compiled.entry.value,
             ctypes.addressof(operands.table),
             len(operands.sets),
             0,
@@ -172,7 +190,7 @@ class Runner:
         """
         code = ctypes.c_int(0)
         self._trial.calls = calls
-        elapsed = int(self._library.time(ctypes.byref(self._trial), ctypes.byref(code)))
+        elapsed = int(self._time(ctypes.byref(self._trial), ctypes.byref(code)))
         self._trial.first = (self._trial.first + calls) % self._trial.set_count
         if elapsed < 0:
             raise KernelFailed(code.value)
@@ -192,6 +210,6 @@ def runner(
     Raises:
         CallFailed: a variant in Python could not prepare its call.
     """
-    if library.call is not None:
+    if isinstance(library.call, pycall.Entry):
         return pycall.PythonRunner(library.call, operands, dims, threads)
-    return Runner(library, operands, dims, space, threads)
+    return Runner(library.call, operands, dims, space, threads)

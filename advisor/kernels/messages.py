@@ -41,7 +41,7 @@ class Edge(NamedTuple):
 class Binary(NamedTuple):
     """A compiled variant and what must be found inside it; `real`: bytes of ADV_REAL, value of ADV_DTYPE.
 
-    For a variant in Python the frame alone is compiled; `source` is then the Python file, `source_hash` its digest.
+    For a variant in Python nothing is compiled and `path` is empty; `source` is its file, `source_hash` its digest.
     """
 
     path: str
