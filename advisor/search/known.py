@@ -16,12 +16,13 @@ from advisor.search.request import Request, space_hash
 VerdictKey = tuple[str, Problem, frozenset[Choice]]
 """Purpose, problem, who raced: the same heat need not be run again."""
 
-REST, STOLEN, AGAIN, DRIFT, ENERGY = "rest", "stolen", "again", "drift", "energy"
-"""Phases of trials that are no first looks of a search: of the exhaustive pass, which a search must not have known;
+REST, NEARBY, STOLEN, AGAIN, DRIFT, ENERGY = "rest", "nearby", "stolen", "again", "drift", "energy"
+"""Phases of trials that a search must not have known: first looks of the exhaustive pass, and those beside the best one
+of the search after it. And of trials that are no first looks:
 beside a busy neighbour, which are another regime; of a winner in a fresh process, which have no time; of the reference
 that shows drift; of a finalist with a counter of energy around it."""
 
-PHASES = (REST, STOLEN, AGAIN, DRIFT, ENERGY)
+PHASES = (REST, NEARBY, STOLEN, AGAIN, DRIFT, ENERGY)
 
 FAILED = ("wrong", "crashed", "timeout")
 """How a winner's check in a fresh process ends that speaks against it. Skipped says that there was no room just now."""
@@ -30,18 +31,27 @@ Failed = Collection[tuple[Problem, Choice]]
 """Where a choice failed in a fresh process; the choice as `same_program` gives it."""
 
 
+Incumbents = dict[Problem, tuple[Choice, ...]]
+"""What earlier runs on this machine picked, a problem."""
+
+
 class Known(NamedTuple):
-    """Trials a problem in the order measured, each phase apart; verdicts a heat; notes on the log."""
+    """Trials a problem in the order measured, each phase apart; verdicts a heat; notes on the log.
+
+    `incumbents`: what the interrupted run that is gone on with had from runs before it; None where none is in the log.
+    """
 
     trials: dict[Problem, tuple[Measurement, ...]]
     rest: dict[Problem, tuple[Measurement, ...]]
+    nearby: dict[Problem, tuple[Measurement, ...]]
     stolen: dict[Problem, tuple[Measurement, ...]]
     energy: dict[Problem, tuple[Measurement, ...]]
     verdicts: dict[VerdictKey, Verdict]
     notes: tuple[str, ...] = ()
+    incumbents: Incumbents | None = None
 
 
-NOTHING = Known({}, {}, {}, {}, {})
+NOTHING = Known({}, {}, {}, {}, {}, {})
 
 
 def verdict_key(verdict: Verdict) -> VerdictKey:
@@ -81,9 +91,25 @@ def known(path: str, request: Request) -> Known:
     sessions = [r.get("session") for r in found.records if r["kind"] == "session" and same_run(r, request)]
     mine = of_sessions(found.records, [session for session in sessions if isinstance(session, str)])
     of = _phases(mine)
-    looks, rest, stolen, energy = (_by_problem(of[phase]) for phase in ("", REST, STOLEN, ENERGY))
+    looks, rest, nearby, stolen, energy = (_by_problem(of[phase]) for phase in ("", REST, NEARBY, STOLEN, ENERGY))
     verdicts = {verdict_key(v): v for v in _parsed(mine, "verdict", Verdict)}
-    return Known(looks, rest, stolen, energy, verdicts, found.notes)
+    listed = [r["incumbents"] for r in mine if r["kind"] == "session" and "incumbents" in r]
+    incumbents = _incumbents(listed[-1]) if listed else None
+    return Known(looks, rest, nearby, stolen, energy, verdicts, found.notes, incumbents)
+
+
+def _incumbents(listed: Any) -> Incumbents | None:
+    """What a session's record says; None where it is damaged."""
+    try:
+        found = [(from_json(Problem, one["problem"]), from_json(Choice, one["choice"])) for one in listed]
+        return {problem: tuple(c for p, c in found if p == problem) for problem, _ in found}
+    except (AdvisorError, TypeError, KeyError):
+        return None
+
+
+def recorded(incumbents: Incumbents) -> list[dict[str, Any]]:
+    """The incumbents as a session's record has them."""
+    return [{"problem": to_json(p), "choice": to_json(c)} for p, choices in incumbents.items() for c in choices]
 
 
 def _phases(records: Iterable[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
@@ -184,7 +210,7 @@ def past(path: str, request: Request) -> Past:
         found = _parsed(records, "trial", Measurement)
         return tuple(t for t in found if t.problem in raced and counts(t.problem, t.choice) and _key(t) not in failed)
 
-    looks = [*of[""], *of[REST]]
+    looks = [*of[""], *of[NEARBY], *of[REST]]
     return Past(tuple(verdicts), trials(looks), found.notes, trials(of[STOLEN]), trials(of[ENERGY]))
 
 

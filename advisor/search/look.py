@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from advisor.records import Choice, Measurement, Problem
-from advisor.search import bounds
+from advisor.search import bounds, nearby
 from advisor.search.features import Array
+from advisor.search.known import NEARBY
 from advisor.search.plan import EXCHANGE, most_trials
 from advisor.search.run import Run, value_of
 from advisor.search.sampler import BATCH, ListSampler
@@ -88,7 +89,12 @@ class Hunt(NamedTuple):
 
     @property
     def cap(self) -> int:
-        """First looks at most."""
+        """First looks at most that the sampler chooses, seeds included."""
+        return self.most - nearby.reserved(self.most)
+
+    @property
+    def most(self) -> int:
+        """First looks at most, those beside the best included."""
         request = self.run.request
         return most_trials(request.spec, self.place.problem, len(self.place.choices), request.options.quick)
 
@@ -111,9 +117,10 @@ def search(run: Run, place: Place, until: float) -> Found:
     with quiet_optuna():
         sampler = ListSampler(choices, first, run.request.options.seed, prior)
         hunt = Hunt(run, place, choices, first, sampler, optuna.create_study(sampler=sampler))
-        rebuild(hunt)
+        rebuild(hunt, run.looks.get(place.problem, {}).values())
         while not stopped:
             stopped = _why_stop(hunt) or _batch(hunt, until)
+        _beside_best(hunt, until)
         belief = _whole(place, kept, sampler.belief(hunt.study), work)
     looks = bounds.seen(place.problem, run.looks.get(place.problem, {}).values())
     return Found(stopped, belief, bounds.joined(looks, work))
@@ -176,12 +183,36 @@ def _whole(place: Place, kept: Sequence[int], belief: Array, work: bounds.Work) 
     return np.array([known[i] if i in known else guess(choice) for i, choice in enumerate(place.choices)])
 
 
-def rebuild(hunt: Hunt) -> None:
-    """Tell the study what is known of the choices left, in the order measured."""
+def _beside_best(hunt: Hunt, until: float) -> None:
+    """Look beside the best of the search, then beside the best of that, as far as the share of trials goes.
+
+    These looks have a phase of their own in the log: a resumed search must not take them for what its model had seen.
+    """
+    run, problem = hunt.run, hunt.place.problem
+    for _ in range(nearby.PASSES):
+        looks = run.looks.get(problem, {})
+        order = [measurement.choice for measurement in ranked(list(looks.values()))]
+        wanted = nearby.beside(hunt.choices, order, looks)[: max(0, hunt.most - len(looks))]
+        if not wanted or run.out_of_time(until):
+            return
+        before = {m.choice: m for m in run.known.nearby.get(problem, ()) if m.choice in wanted}
+        run.prepare(problem, [choice for choice in wanted if choice not in before])
+        for choice in sorted(wanted, key=group_key):
+            if run.out_of_time(until):
+                break
+            if choice in before:
+                run.remember(before[choice])
+            rebuild(hunt, [run.look(problem, choice, NEARBY)])
+            run.progress.advance(f"n={problem.n}: beside the best")
+        run.log.sync()
+
+
+def rebuild(hunt: Hunt, measured: Iterable[Measurement]) -> None:
+    """Tell the study what was measured of the choices left, in that order."""
     from optuna.trial import TrialState, create_trial
 
     listed, dimensions = {choice: i for i, choice in enumerate(hunt.choices)}, hunt.sampler.dimensions
-    for measurement in hunt.run.looks.get(hunt.place.problem, {}).values():
+    for measurement in measured:
         if measurement.choice in listed:
             value = value_of(measurement)
             hunt.study.add_trial(

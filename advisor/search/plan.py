@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from advisor.kernels.spec import KernelSpec
 from advisor.records import Measurement, Problem
+from advisor.search.protocol import RACE_SAMPLE_S
 from advisor.search.race import LEAST_ROUNDS
 from advisor.search.seeds import call_s
 
@@ -97,7 +98,7 @@ def costs(measured: Sequence[Measurement]) -> Costs | None:
     around_s = min(m.seconds - m.compile_s - m.kernel_s for m in good)  # the least: others also verified
     inside_s = statistics.median(m.kernel_s / len(m.samples_ns) for m in good)
     look_s = statistics.fmean(m.seconds - m.compile_s for m in good)
-    return Costs(look_s, max(1e-9, around_s + inside_s))
+    return Costs(look_s, around_s + max(RACE_SAMPLE_S, inside_s))
 
 
 def most_samples(large: bool, space_size: int, found: Costs | None) -> int:

@@ -2,8 +2,8 @@
 
 One sample a choice a round, in shuffled order, so that drift hits all alike. A choice that is hopeless is dropped; at
 a few rounds ("looks") the others are compared with the leader. Looking often finds differences that are not there, so
-each look may spend only a part of the allowed error (`LOOKS`). What cannot be told apart is a tie, and ties go to the
-fewest threads.
+each look may spend only a part of the allowed error (`LOOKS`). What cannot be told apart is a tie; ties go to what was
+picked before, then to the fewest threads.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from advisor.kernels.executor import Executor
 from advisor.records import Choice, Measurement, Problem, Standing, Verdict
 from advisor.search.protocol import RACE_SAMPLE_S, is_contended, noisy_samples, shuffled, single
 from advisor.search.samples import Interval, log_quantiles, log_ratio, point_excess, resample, smooth_p25, summary
+from advisor.search.space import is_default_process
 
 LOOKS = ((9, 0.005), (14, 0.010), (20, 0.015), (28, 0.020), (40, 0.040))
 """(round, share of resamples outside the interval) of each look.
@@ -53,7 +54,8 @@ a narrower reach, reruns of nearly equal choices name another winner more often.
 class Heat(NamedTuple):
     """What is raced: a problem, distinct choices, the DEFAULT choice, the purpose.
 
-    `failed`: choices that failed before the race; they get a standing and are not measured.
+    `failed`: choices that failed before the race; they get a standing and are not measured. `keep`: of equals these stay,
+    the first above all: what earlier runs picked.
     """
 
     problem: Problem
@@ -61,6 +63,7 @@ class Heat(NamedTuple):
     default: Choice
     purpose: str = "final"
     failed: tuple[Choice, ...] = ()
+    keep: tuple[Choice, ...] = ()
 
 
 class RaceOptions(NamedTuple):
@@ -211,7 +214,7 @@ def _look(state: _State, alpha: float) -> None:
 
 
 def _winner(state: _State) -> Choice:
-    """The leader, or the tied choice that the fixed rule prefers: fewest threads, the DEFAULT, lowest digest.
+    """The leader, or the tied choice that the fixed rule prefers, see `rule`.
 
     Before the first look a ranking may not rest on the samples, and neither may a tie: the leader it is.
     """
@@ -220,7 +223,18 @@ def _winner(state: _State) -> Choice:
         return leader
     reach = smooth_p25(state.samples[leader]) * math.exp(TIE_REACH)
     tied = [choice for choice in state.active if smooth_p25(state.samples[choice]) <= reach]
-    return min(tied, key=lambda c: (c.team.threads if c.team else 0, c != state.heat.default, digest(c)))
+    return min(tied, key=lambda choice: rule(choice, state.heat))
+
+
+def rule(choice: Choice, heat: Heat) -> tuple[int, int, bool, bool, str]:
+    """What decides among equals, the lowest wins: what was picked before, fewest threads, the DEFAULT, threads that wait
+    as their runtime lets them, the lowest digest.
+
+    The rule knows nothing of this race, so that two tunes name the same of the equals that both raced.
+    """
+    kept = heat.keep.index(choice) if choice in heat.keep else len(heat.keep)
+    threads = choice.team.threads if choice.team else 0
+    return kept, threads, choice != heat.default, not is_default_process(choice.process), digest(choice)
 
 
 def _standing(state: _State, choice: Choice, winner: Choice) -> Standing:

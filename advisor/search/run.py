@@ -13,7 +13,7 @@ from advisor.kernels.executor import Ask, Executor
 from advisor.records import STATUSES, Choice, Measurement, Pairs, Problem, Verdict, pairs
 from advisor.search import drift, protocol
 from advisor.search.drift import Watch
-from advisor.search.known import DRIFT, ENERGY, NOTHING, STOLEN, Known, known
+from advisor.search.known import DRIFT, ENERGY, NOTHING, STOLEN, Incumbents, Known, known, recorded
 from advisor.search.log import SCHEMA, Log
 from advisor.search.race import Heat, RaceOptions, RaceSample, race
 from advisor.search.request import Outcome, Progress, Regret, Report, Request, space_hash
@@ -41,6 +41,7 @@ class Run:
         self.begun = clock()
         self.deadline = math.inf if request.options.budget_s is None else self.begun + request.options.budget_s
         self.known: Known = known(log.path, request) if request.options.resume else NOTHING
+        self.incumbents: Incumbents = {}
         self.looks: dict[Problem, dict[Choice, Measurement]] = {}
         self.best_ns: dict[Problem, float] = {}
         self.verdicts: list[Verdict] = []
@@ -58,7 +59,7 @@ class Run:
     # --- the log ---
 
     def open_session(self) -> None:
-        """Write the session record."""
+        """Write the session record, with what earlier runs picked."""
         request = self.request
         now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
         record = {
@@ -74,6 +75,7 @@ class Run:
             "options": to_json(request.options),
             "others": to_json(dict(request.others)),
             "space_hash": space_hash(request),
+            "incumbents": recorded(self.incumbents),
         }
         self.log.append(record)
 

@@ -20,9 +20,10 @@ from advisor.search.energy import meter_finalists
 from advisor.search.exhaustive import measure_rest, regret, rivals
 from advisor.search.features import Array
 from advisor.search.finalists import finalists
+from advisor.search.known import Incumbents, past
 from advisor.search.log import Log
 from advisor.search.look import Place, search
-from advisor.search.objective import contenders
+from advisor.search.objective import contenders, picked
 from advisor.search.plan import affordable, costs, is_large, least_race_s, most_samples, most_trials, time_slice
 from advisor.search.race import LEAST_ROUNDS, Heat
 from advisor.search.request import Outcome, Progress, Report, Request, Silent, check
@@ -91,6 +92,7 @@ def tune(
     run = Run(request, executor, log, progress or Silent(), clock)
     interrupted = False
     try:
+        run.incumbents = _incumbents(run)
         run.open_session()
         with threadpool_limits(limits=1):  # spinning BLAS threads would disturb the workers that are measured
             _all(run)
@@ -98,6 +100,16 @@ def tune(
         interrupted = True
     log.sync()
     return run.outcome(interrupted)
+
+
+def _incumbents(run: Run) -> Incumbents:
+    """What earlier runs on this machine picked, each n by its last race; as of its start where a run is resumed."""
+    if run.known.incumbents is not None:
+        return run.known.incumbents
+    before, objective = past(run.log.path, run.request), run.request.options.objective
+    last = {verdict.problem: verdict for verdict in before.verdicts if verdict.purpose == "final"}
+    wanted = (last[problem] for problem in run.request.problems if problem in last)
+    return {v.problem: (*dict.fromkeys((picked(v, objective, before.stolen, before.energy), v.winner)),) for v in wanted}
 
 
 def _all(run: Run) -> None:
@@ -156,8 +168,8 @@ def _place(run: Run, problem: Problem, before: Neighbour | None) -> Place:
     request = run.request
     ground = (request.machine, request.spec, request.variants, problem, request.options.space)
     choices, default = space(*ground), default_choice(*ground)
-    near = _neighbours(run, problem)
-    if before is None or not near:
+    near = [*run.incumbents.get(problem, ()), *_neighbours(run, problem)]
+    if before is None or not _neighbours(run, problem):
         tables = foreign(problem.kernel, request.machine.hardware_id)
         near = [*near, *taken_over(tables, request.machine, problem, choices)]
     first = seeds(request.spec, problem, choices, default, near)
@@ -212,11 +224,12 @@ def _final(
     most = min(affordable(cost, left_s), samples // LEAST_ROUNDS)
     best = finalists(list(looks.values()), place.default, lambda choice: float(expected[choice]), most)
     wanted = contenders(list(looks.values()), run.request.options.objective)
-    racing = tuple(dict.fromkeys((*best, *wanted, *entry.extra)))
+    keep = tuple(c for c in run.incumbents.get(place.problem, ()) if c in looks and looks[c].status == "ok")
+    racing = tuple(dict.fromkeys((*best, *keep, *wanted, *entry.extra)))
     if not racing:
         return None, {}
     failed = (place.default,) if place.default in looks and place.default not in racing else ()
-    heat = Heat(place.problem, racing, place.default, entry.purpose, failed)
+    heat = Heat(place.problem, racing, place.default, entry.purpose, failed, keep)
     return run.race(heat, Limits(until, samples=samples))
 
 

@@ -127,7 +127,7 @@ def test_ctrl_c_keeps_everything_measured(share, tmp_path):
     assert outcome.interrupted
     records = read(str(tmp_path / "m.jsonl")).records
     assert sum(record["kind"] in ("trial", "race") for record in records) == after
-    parsed = [from_json(Measurement, r["measurement"]) for r in records if r.get("phase") == "search"]
+    parsed = [from_json(Measurement, r["measurement"]) for r in records if r.get("phase") in ("search", "nearby")]
     assert set(parsed) == set(outcome.trials)
 
 

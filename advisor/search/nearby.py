@@ -1,0 +1,88 @@
+"""Beside the best: what a search that follows a model leaves out, and one look each settles before the race.
+
+A model that saw a part of a choice only in bad company thinks little of it. A variant without knobs has few places in
+the list and was looked at with the wrong team, half as many threads with another placement: so on simulated machines up
+to a quarter of the time was lost. The looks here change one part of the best choice and keep all others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+
+from advisor.records import Choice, Process
+from advisor.search import bounds
+
+MOST, PASSES = 8, 2
+"""Looks beside the best at most, in a pass; and passes, the second beside the best of the first."""
+
+RESERVE = 4
+"""One in so many of the first looks that a small space allows is kept for these."""
+
+
+def reserved(most: int) -> int:
+    """How many of the first looks allowed are kept for looks beside the best."""
+    return min(MOST, most // RESERVE)
+
+
+def beside(choices: Sequence[Choice], order: Sequence[Choice], tried: Collection[Choice]) -> tuple[Choice, ...]:
+    """Listed choices not yet tried that differ from the best in one part.
+
+    First each other variant on the same team, in the build that looked best; then half and twice the threads; then
+    other ways to wait and other memory policies; then other placements.
+
+    Args:
+        choices: the space, or what of it may win.
+        order: what was looked at and ran, best first.
+        tried: what was looked at, whatever came of it.
+    """
+    if not order:
+        return ()
+    best = order[0]
+    wanted = [*_variants(choices, order, tried), *_threads(choices, best), *bounds.twins(choices, best)]
+    wanted += _placements(choices, best)
+    return tuple(dict.fromkeys(choice for choice in wanted if choice not in tried))[:MOST]
+
+
+def _variants(choices: Sequence[Choice], order: Sequence[Choice], tried: Collection[Choice]) -> list[Choice]:
+    """Every other variant on the best one's team, waiting alike, unless it was tried there or never ran."""
+    best, place = order[0], _place(order[0])
+    names = dict.fromkeys(choice.build.variant for choice in choices)
+    there = {choice.build.variant for choice in tried if _place(choice) == place}
+    broken = {choice.build.variant for choice in tried} - {choice.build.variant for choice in order}
+    builds = {choice.build.variant: choice.build for choice in reversed(order)}
+    left = [name for name in names if name != best.build.variant and name not in there and name not in broken]
+    listed = [c for c in choices if c.build.variant in left and _place(c) == place]
+    first = {choice.build.variant: choice for choice in reversed(listed)}
+    return list({**first, **{c.build.variant: c for c in listed if c.build == builds.get(c.build.variant)}}.values())
+
+
+def _place(choice: Choice) -> tuple[object, ...]:
+    """Team and process part, whatever the runtime's name: a library's threads wait and lie alike."""
+    process = choice.process or Process("", "default", None, "default")
+    return choice.team, process.wait_policy, process.spin, process.memory_policy
+
+
+def _threads(choices: Sequence[Choice], best: Choice) -> list[Choice]:
+    """The same build with half and with twice the threads or the next counts beyond, placed alike where that is listed.
+
+    A placement that puts more threads on the same CPUs may have no other name than the simplest one.
+    """
+    if best.team is None:
+        return []
+    same = [c for c in choices if c.team and (c.build, c.process) == (best.build, best.process)]
+    count, counts = best.team.threads, sorted({bounds.threads_of(choice) for choice in same})
+    below = [other for other in counts if 2 * other <= count][-1:]
+    above = [other for other in counts if other >= 2 * count][:1] or [other for other in counts if other > count][-1:]
+    return [_first_placed(same, other, best.team.placement) for other in (*below, *above)]
+
+
+def _first_placed(same: Iterable[Choice], threads: int, placement: str) -> Choice:
+    """Of choices alike but for the team, the one of so many threads with this placement, else the first listed."""
+    sized = [choice for choice in same if bounds.threads_of(choice) == threads]
+    return next((choice for choice in sized if choice.team and choice.team.placement == placement), sized[0])
+
+
+def _placements(choices: Sequence[Choice], best: Choice) -> list[Choice]:
+    """The same build, threads and process part, placed otherwise."""
+    alike = (best.build, best.process, bounds.threads_of(best))
+    return [c for c in choices if (c.build, c.process, bounds.threads_of(c)) == alike and c.team != best.team]
