@@ -32,7 +32,7 @@ int advisor_probe(void)
     return n;
 }
 """
-_PROBE_PY = """import ctypes, sys
+PROBE_PY = """import ctypes, sys
 lib = ctypes.CDLL(sys.argv[1])
 print(lib.advisor_probe(), "libomp" if hasattr(lib, "__kmpc_fork_call") else "libgomp")
 """
@@ -208,6 +208,6 @@ def _built_and_loaded(program: str, folder: str) -> str | None:
     status, _ = run([program, "-O1", "-fopenmp", "-fPIC", "-shared", source, "-o", library], CHECK_LIMIT_S)
     if status:
         return None
-    status, text = run([sys.executable, "-S", "-c", _PROBE_PY, library], CHECK_LIMIT_S)
+    status, text = run([sys.executable, "-S", "-c", PROBE_PY, library], CHECK_LIMIT_S)
     words = text.split()
     return words[1] if status == 0 and len(words) == 2 and words[0] == "2" else None

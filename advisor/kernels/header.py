@@ -1,7 +1,7 @@
 """The header of a variant's source file: read, and checked against the source below it.
 
-In C and CUDA source the header is the comment that opens the file, in Python (a library call, Triton) the module's
-docstring.
+In C and CUDA source the header is the comment that opens the file, in Fortran the lines of comment that open it, in
+Python (a library call, Triton) the module's docstring.
 
 Header keys and the entry's form: docs/add-a-variant.md, and for GPUs docs/add-a-gpu-variant.md.
 """
@@ -25,11 +25,17 @@ __all__ = ["Knobs", "Launch", "Variant", "kernel_named", "read_variant"]
 Knobs = tuple[tuple[str, tuple[int, ...]], ...]
 """Knob name -> values, in the order of the header (run knobs are handed over in this order)."""
 
-SUFFIXES = {".c": ("c",), ".cu": ("cuda",), ".py": ("python", "triton", "torch")}
+SUFFIXES = {".c": ("c",), ".f90": ("fortran",), ".cu": ("cuda",), ".py": ("python", "triton", "torch")}
 """Source suffix -> the languages its header may name. Python files without such a header are no variants."""
 
-CPU_LANGUAGES = ("c", "python")
-GPU_LANGUAGES = ("cuda", "triton", "torch")
+CPU_LANGUAGES = ("c", "fortran", "python")
+OWN_GPU_LANGUAGES = ("cuda", "triton")
+LIBRARY_GPU_LANGUAGES = ("torch",)
+GPU_LANGUAGES = OWN_GPU_LANGUAGES + LIBRARY_GPU_LANGUAGES
+
+ARITHMETICS = ("real", "cache")
+"""What a variant rounds: `real`: nothing below the type that is computed in (float32 beside a 16-bit cache); `cache`:
+q, weights and the result to the cache's dtype, sums of products in float32. Each has its own derived tolerance."""
 
 PYTHON_ARGUMENTS = {
     "python": ["buffers", "dims", "threads"],
@@ -43,11 +49,13 @@ MOST_KNOB_SETS = 10_000
 
 _HEADER = re.compile(r"\A/\*\s*variant\s*(\{.*?\})\s*\*/", re.S)
 _PYTHON_HEADER = re.compile(r'\A"""variant\s*(?=\{)')
+_FORTRAN_HEADER = re.compile(r"\A!\s*variant\s*(?=\{)")
+_FORTRAN_COMMENT = re.compile(r"^[ \t]*!(?!\$)[^\n]*", re.M)
 _COMMENT = re.compile(r"/\*.*?\*/|//[^\n]*", re.S)
 _MACRO = re.compile(r"[A-Z][A-Z0-9_]*\Z")
 _NAME = re.compile(r"[a-z_][A-Za-z0-9_]*\Z")
 _ISA = re.compile(r"[a-z0-9_.]+\Z")
-_FRAME_MACROS = frozenset({"ADV_REAL", "ADV_DTYPE"})
+_FRAME_MACROS = frozenset({"ADV_REAL", "ADV_DTYPE", "ADV_KIND"})
 
 
 class Launch(NamedTuple):
@@ -118,7 +126,7 @@ def read_variant(path: str, kernel: str) -> Variant:
     head = _head(path)
     if head is None:
         raise BadInput(
-            'a variant must begin with the comment /* variant {JSON} */, or in Python with """variant {JSON}',
+            'a variant must begin with /* variant {JSON} */, in Fortran ! variant {JSON}, in Python """variant {JSON}',
             got=path,
             next_step="see docs/add-a-variant.md",
         )
@@ -156,6 +164,8 @@ def read_variant(path: str, kernel: str) -> Variant:
     _check_knobs(variant)
     if variant.language in PYTHON_ARGUMENTS:
         _check_python(variant, _text(path))
+    elif variant.language == "fortran":
+        _check_fortran(variant, _FORTRAN_COMMENT.sub(" ", "\n".join(_text(part) for part in parts(path))))
     else:
         _check_source(variant, _COMMENT.sub(" ", "\n".join(_text(part) for part in parts(path))))
     return variant
@@ -167,8 +177,16 @@ def _head(path: str) -> dict[str, Any] | None:
     if path.endswith(".py"):
         start = _PYTHON_HEADER.match(text)
         return _json(text[start.end() :], path, whole=False) if start else None
+    if path.endswith(".f90"):
+        start = _FORTRAN_HEADER.match(text)
+        return _json(_uncommented(text[start.end() :]), path, whole=False) if start else None
     found = _HEADER.match(text)
     return _json(found[1], path) if found else None
+
+
+def _uncommented(text: str) -> str:
+    """Lines of Fortran comment as they were before the `!` came."""
+    return "\n".join(line.removeprefix("!") for line in text.splitlines())
 
 
 def _text(path: str) -> str:
@@ -306,6 +324,12 @@ def _check_source(variant: Variant, code: str) -> None:
     for name, kind in () if variant.launch else ((variant.symbol, "int"), (f"{variant.symbol}_workspace", "int64_t")):
         defined = re.search(rf"^[ \t]*{kind}\s+{name}\s*\(", code, re.M)
         _check(defined is not None, path, "symbol", name, f"a function `{kind} {name}(...)` in the source")
+    _check_macros(variant, code)
+
+
+def _check_macros(variant: Variant, code: str) -> None:
+    """Every macro of the header has its default in the source, and every ADV_ macro of the source is in the header."""
+    path = variant.path
     named = set(dict(variant.macros)) | set(dict(variant.build_knobs))
     guarded = set(re.findall(r"^[ \t]*#[ \t]*ifndef[ \t]+(ADV_\w+)", code, re.M)) - _FRAME_MACROS
     for macro in sorted(named):
@@ -315,6 +339,23 @@ def _check_source(variant: Variant, code: str) -> None:
         allowed = f"#ifndef {macro} / #define {macro} value / #endif"
         _check(re.search(block, code, re.M) is not None, path, "macros and build_knobs", macro, allowed)
     _check(guarded <= named, path, "macros and build_knobs", sorted(guarded - named), "every ADV_ macro of the source")
+
+
+def _check_fortran(variant: Variant, code: str) -> None:
+    """As for C; and no macro is set outside of its block, since the frame, which is C, cannot see a redefinition."""
+    path = variant.path
+    for name, kind in ((variant.symbol, "c_int"), (f"{variant.symbol}_workspace", "c_int64_t")):
+        form = (
+            rf"^[ \t]*integer\({kind}\)\s+function\s+{name}\s*\([^)]*\)\s*bind\(C,\s*name\s*=\s*[\"']{name}[\"']\s*\)"
+        )
+        allowed = f'integer({kind}) function {name}(...) bind(C, name="{name}")'
+        _check(re.search(form, code, re.M | re.I) is not None, path, "symbol", name, allowed)
+    _check_macros(variant, code)
+    outside = re.sub(
+        r"^[ \t]*#[ \t]*ifndef[ \t]+(ADV_\w+)\s*#[ \t]*define[ \t]+\1\b[^\n]*\s*#[ \t]*endif", " ", code, flags=re.M
+    )
+    again = re.findall(r"^[ \t]*#[ \t]*(?:define|undef)[ \t]+(ADV_\w+)", outside, re.M)
+    _check(not again, path, "macros and build_knobs", again, "each ADV_ macro set in its #ifndef block alone")
 
 
 def _check_python(variant: Variant, text: str) -> None:

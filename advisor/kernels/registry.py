@@ -91,11 +91,11 @@ def _holds_kernel(folder: str) -> bool:
 
 
 def is_source(path: str) -> bool:
-    """Whether a file is the source of a variant: C, CUDA, or Python that begins with a variant's docstring."""
+    """Whether a file is the source of a variant: C, Fortran, CUDA, or Python that begins with a variant's docstring."""
     if not os.path.isfile(path):
         return False
     if not path.endswith(".py"):
-        return path.endswith((".c", ".cu"))
+        return path.endswith((".c", ".f90", ".cu"))
     with open(path, "rb") as file:
         return file.read(len(PYTHON_MARK)) == PYTHON_MARK
 

@@ -34,7 +34,7 @@ def cache(tmp_path, monkeypatch, known):
     choices = fixtures.compilers()
     monkeypatch.setenv("ADVISOR_CACHE", str(own))
     monkeypatch.setattr(fixtures, "compilers", lambda: choices)
-    monkeypatch.setattr(module, "find_compiler", known.__getitem__)
+    monkeypatch.setattr(module, "find_tool", known.__getitem__)
     return own
 
 
@@ -157,7 +157,7 @@ def test_a_compiler_that_hangs_is_killed(cache, tmp_path, monkeypatch):
     slow.chmod(0o700)
     variant = fixtures.good("plain")
     compiler = fixtures.compilers()[0]._replace(path=str(slow))
-    monkeypatch.setattr(module, "find_compiler", lambda name: compiler)
+    monkeypatch.setattr(module, "find_tool", lambda name: compiler)
     monkeypatch.setattr(module, "COMPILE_LIMIT_S", 0.5)
     with pytest.raises(BuildError, match="killed after"):
         build(variant, made(variant), fixtures.problem(64))

@@ -1,0 +1,259 @@
+"""Variants in Fortran: compilers found by building, headers checked, and the binary that was asked for is what ran."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import re
+import stat
+
+import kernel_fixtures as fixtures
+import pytest
+
+from advisor.errors import BadInput, BuildError
+from advisor.kernels import fortran, registry
+from advisor.kernels.build import build
+from advisor.kernels.compilers import compilers
+from advisor.kernels.executor import Ask
+from advisor.kernels.fortran import fortran_compilers
+from advisor.kernels.libraries import find_tool, tools
+from advisor.kernels.pool import WorkerPool
+from advisor.kernels.variant import read_variant, variants
+from advisor.kernels.verify import rows
+from advisor.records import Build, Choice, Process, Team
+from advisor.search.space import default_choice, first_of_each_language, space_options
+
+needs_fortran = pytest.mark.skipif(not fortran_compilers(), reason="no Fortran compiler with OpenMP here")
+
+SOURCE = os.path.join(fixtures.DATA, "fortran", "stepped.f90")
+with open(SOURCE, encoding="utf-8") as file:
+    TEXT = file.read()
+
+
+def written(folder, old="", new="", name="stepped"):
+    """The source with one thing changed."""
+    assert old in TEXT
+    path = folder / f"{name}.f90"
+    path.write_text(TEXT.replace(old, new) if old else TEXT)
+    return read_variant(str(path), "scale")
+
+
+def chosen(variant, threads=1, **knobs):
+    """A choice with the first Fortran compiler."""
+    tool = fortran_compilers()[0]
+    own = {**dict(variant.defaults), **knobs}
+    made = Build(variant.name, variant.source_hash, tuple(own.items()), tool.name, "o2")
+    return Choice(made, Team(threads, ""), Process(tool.runtime, "default", None, "default"))
+
+
+# --- compilers ---
+
+
+def program(path, text):
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(path.stat().st_mode | stat.S_IXUSR)
+    return str(path)
+
+
+@needs_fortran
+def test_each_is_a_tool_with_a_frame_compiler_of_its_runtime():
+    for one in fortran_compilers():
+        family, major = one.name.split("-")
+        assert family in fortran.FAMILIES
+        assert major in one.version
+        assert (one.language, one.runtime) == ("fortran", fortran.frame_compiler(one).runtime)
+        assert one in tools()
+        assert find_tool(one.name) == one
+
+
+@needs_fortran
+def test_the_first_compilers_have_one_of_it():
+    found = first_of_each_language(space_options(fixtures.here()).compilers)
+    assert [tool.name for tool in found if tool.language == "fortran"] == [fortran_compilers()[0].name]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "exit 1",
+        "echo hello 12.2",
+        'case $1 in --version) echo "GNU Fortran (x) 99.1.0";; *) exit 1;; esac',
+        'case $1 in --version) echo "flang version 99.1.0";; *) exit 0;; esac',
+    ],
+)
+def test_one_that_cannot_build_is_left_out(tmp_path, text):
+    program(tmp_path / "gfortran", text)
+    program(tmp_path / "flang-99", text)
+    assert fortran._fortran_compilers(str(tmp_path), compilers()) == ()
+
+
+@needs_fortran
+def test_one_without_a_c_compiler_of_its_runtime_is_left_out():
+    path = os.environ["PATH"]
+    other = tuple(one._replace(runtime="libother") for one in compilers())
+    assert fortran._fortran_compilers(path, other) == ()
+    assert fortran._fortran_compilers(path, ()) == ()
+
+
+# --- headers ---
+
+
+def test_reads_all():
+    found = read_variant(SOURCE, "scale")
+    assert (found.name, found.language, found.symbol, found.rank) == ("stepped", "fortran", "scale_stepped", 30)
+    assert dict(found.build_knobs) == {"ADV_STEP": (1, 4)}
+    assert registry.is_source(SOURCE)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ('"language": "fortran"', '"language": "c"', "fortran"),
+        ("! variant {", "! a variant {", "must begin with"),
+        ('"rank": 30', '"rank": 30,', "JSON"),
+        ('bind(C, name="scale_stepped")', 'bind(C, name="scale_other")', "symbol"),
+        (
+            "integer(c_int64_t) function scale_stepped_workspace",
+            "integer(c_int) function scale_stepped_workspace",
+            "symb",
+        ),
+        ("#ifndef ADV_STEP\n#define ADV_STEP 4\n#endif\n", "", "ADV_STEP"),
+        ("#ifndef ADV_STEP\n", "#ifndef ADV_OTHER\n#define ADV_OTHER 1\n#endif\n#ifndef ADV_STEP\n", "ADV_OTHER"),
+        ("  implicit none\n", "#undef ADV_STEP\n#define ADV_STEP 1\n  implicit none\n", "ADV_STEP"),
+    ],
+)
+def test_a_header_that_lies_is_refused(tmp_path, old, new, said):
+    with pytest.raises(BadInput, match=said):
+        written(tmp_path, old, new)
+
+
+def test_a_commented_entry_does_not_count(tmp_path):
+    with pytest.raises(BadInput, match="symbol"):
+        written(tmp_path, "integer(c_int) function", "! integer(c_int) function")
+
+
+# --- what runs ---
+
+
+@needs_fortran
+def test_it_is_right_in_all_that_can_differ():
+    found = list(rows(fixtures.here(), fixtures.scale(), [read_variant(SOURCE, "scale")]))
+    assert {row.status for row in found} == {"ok"}, [row.reason for row in found if row.status != "ok"][:3]
+    assert {row.compiler for row in found} == {one.name for one in fortran_compilers()}
+    assert {dict(row.knobs)["ADV_STEP"] for row in found} == {1, 4}
+    assert {row.threads for row in found} >= {1, 2, 3}
+
+
+@needs_fortran
+def test_the_binary_that_was_asked_for_is_the_one_that_ran(tmp_path):
+    """C and Fortran of one kernel side by side: an error that only the Fortran source has shows in its result alone."""
+    plus = written(tmp_path, "+ 1\n    end do", "+ 1.25\n    end do", "off")
+    plain, right = fixtures.good("plain"), read_variant(SOURCE, "scale")
+    problem = fixtures.problem(65)
+    with WorkerPool(fixtures.here(), fixtures.scale(), [plain, right, plus]) as pool:
+        found = {
+            name: pool.check(problem, choice, 60.0)
+            for name, choice in {
+                "c": fixtures.choice(plain),
+                "fortran": chosen(right),
+                "off": chosen(plus),
+                "c again": fixtures.choice(plain),
+            }.items()
+        }
+    assert {name: one.status for name, one in found.items()} == {
+        "c": "ok",
+        "fortran": "ok",
+        "off": "wrong",
+        "c again": "ok",
+    }
+    assert found["off"].error == pytest.approx(0.25, rel=1e-5)
+
+
+@needs_fortran
+def test_the_library_holds_the_entry_of_the_source_and_no_other():
+    variant = read_variant(SOURCE, "scale")
+    made = build(variant, chosen(variant).build, fixtures.problem(4))
+    library = ctypes.CDLL(made.path)
+    assert library.scale_stepped
+    assert not hasattr(library, "scale_plain")
+    assert library.advisor_time, "the frame lies in it"
+    with open(made.path, "rb") as file:
+        assert b"scale_stepped" in file.read()
+
+
+@needs_fortran
+def test_c_and_fortran_compilers_are_not_taken_for_each_other():
+    variant = read_variant(SOURCE, "scale")
+    made = chosen(variant).build
+    with pytest.raises(BadInput, match="in fortran"):
+        build(variant, made._replace(compiler=compilers()[0].name), fixtures.problem(4))
+    plain = fixtures.good("plain")
+    in_c = fixtures.choice(plain).build
+    with pytest.raises(BadInput, match="in c"):
+        build(plain, in_c._replace(compiler=made.compiler), fixtures.problem(4))
+
+
+@needs_fortran
+def test_what_does_not_compile_says_so(tmp_path):
+    variant = written(tmp_path, "  scale_stepped = 0\n", "  scale_stepped = nothing\n")
+    with pytest.raises(BuildError, match="nothing"):
+        build(variant, chosen(variant).build, fixtures.problem(4))
+
+
+@needs_fortran
+def test_threads_are_those_asked_for():
+    machine, variant = fixtures.here(), read_variant(SOURCE, "scale")
+    with WorkerPool(machine, fixtures.scale(), [variant]) as pool:
+        found = [pool.measure(fixtures.problem(4096), chosen(variant, t), Ask(2, 60.0, 0.03)) for t in (1, 2)]
+    assert [one.status for one in found] == ["ok", "ok"]
+    assert [one.threads_observed for one in found] == [1, 2]
+    assert dict(found[0].conditions)["openmp"] == (fortran_compilers()[0].runtime,)
+
+
+# --- the kernels of the package ---
+
+KERNELS = [kernel for kernel in registry.kernels() if any(one.language == "fortran" for one in variants(kernel))]
+
+
+@needs_fortran
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_c_and_fortran_agree_with_the_dnf_to_the_same_tolerance(kernel):
+    spec = registry.spec(kernel)
+    every = variants(kernel)
+    own = [next(one for one in every if one.language == "c"), *(one for one in every if one.language == "fortran")]
+    wanted = {problem.dtype: problem for problem in spec.edges() if problem.n == 17}.values()
+    found = list(rows(fixtures.here(), spec, own, list(wanted)))
+    assert {row.status for row in found} <= {"ok", "skipped"}
+    by_language = {one.name: one.language for one in own}
+    judged = {}
+    for row in found:
+        if row.status == "ok":
+            judged.setdefault((row.problem, row.draw), {}).setdefault(by_language[row.variant], []).append(row)
+    for both in judged.values():
+        assert both.keys() == {"c", "fortran"}
+        assert all(row.error <= row.tolerance for side in both.values() for row in side)
+        assert {row.compiler.split("-")[0] for row in both["fortran"]} <= set(fortran.FAMILIES)
+
+
+def test_there_is_fortran_in_the_package():
+    assert "rmsnorm" in KERNELS
+
+
+def test_fortran_is_never_the_default_where_c_can_run():
+    machine = fixtures.here()
+    options = space_options(machine)
+    for kernel in KERNELS:
+        spec = registry.spec(kernel)
+        made = default_choice(machine, spec, variants(kernel), spec.problem(64), options).build
+        assert {one.name: one.language for one in variants(kernel)}[made.variant] == "c"
+
+
+@needs_fortran
+def test_the_example_of_the_page_runs(tmp_path):
+    page = os.path.join(os.path.dirname(fixtures.DATA), os.pardir, "docs", "add-a-variant.md")
+    with open(page, encoding="utf-8") as file:
+        (tmp_path / "example.f90").write_text(re.search(r"```fortran\n(.*?)```", file.read(), re.S)[1])
+    (example,) = [one for one in variants("scale", [fixtures.KERNELS, str(tmp_path)]) if one.name == "example"]
+    with WorkerPool(fixtures.here(), fixtures.scale(), [example]) as pool:
+        got = pool.measure(fixtures.problem(65), chosen(example), Ask(1, 60.0))
+    assert got.status == "ok", got.reason
