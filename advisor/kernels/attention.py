@@ -36,6 +36,10 @@ Result = TypeVar("Result")
 DEVIATIONS = 6.0
 """Standard deviations that a tolerance allows: a bound then fails with probability 2 exp(-6**2 / 2) = 3e-8."""
 
+HALF_LEAST = {"float64": 0.0, "float32": 2.0**-150, "bfloat16": 2.0**-134, "float16": 2.0**-25}
+"""Half of the least subnormal number: the largest error of rounding below the normal numbers; float64's is too small to
+be a float64. Source: IEEE 754; bfloat16 has the exponents of float32 and 7 stored bits of significand."""
+
 ROWS_AT_ONCE = 256
 """Query rows whose scores exist in float64 at a time: 16 MiB at n = 8192."""
 
@@ -271,6 +275,24 @@ def rounding(problem: Problem, inputs: dict[str, Array], u: float | None = None)
     size = norm(inputs["q"]) * norm(inputs["k"]) / math.sqrt(d)
     score = spread(d + 2, u) * size + 5 * u
     return Rounding(u, score, spread(n, u), spread(d, u))
+
+
+def cache_tolerance(tolerance: float, problem: Problem, most: float) -> float:
+    """The largest error of out where weights and the result are rounded to the dtype of the cache.
+
+    With c that dtype's unit roundoff and h half its least subnormal number: rounding changes each weight by a relative
+    c, or below the normal numbers by at most h of the total. The first moves numerator and total by a relative c each;
+    the second, over n weights and either sign, by DEVIATIONS sqrt(n) h each (see `spread`). The result's own rounding
+    adds c. All of it is of the largest |v|, as in `out_tolerance`. q is not in it: it is drawn so that the cache's
+    dtype holds it.
+
+    Args:
+        tolerance: what everything else explains: `out_tolerance`.
+        problem: for n and the dtype of the cache.
+        most: the largest |v|.
+    """
+    c, h = UNIT_ROUNDOFF[problem.dtype], HALF_LEAST[problem.dtype]
+    return tolerance + (3 * c + 2 * spread(problem.n, h)) * max(1.0, most)
 
 
 def out_tolerance(found: Rounding, v: Array) -> float:

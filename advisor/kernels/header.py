@@ -86,6 +86,7 @@ class Variant(NamedTuple):
     `macros` maps a macro to an expression over the dims, `reads`, `writes`, `atomics` are expressions over dims and
     knobs (elements moved, atomic updates), `valid` expressions that must all hold for a choice to exist. `needs`:
     (build knob, value, instruction sets without which that value is not worth a build). `launch`: of CUDA source.
+    `arithmetic`: one of ARITHMETICS.
     """
 
     kernel: str
@@ -109,6 +110,7 @@ class Variant(NamedTuple):
     rank: int
     needs: tuple[tuple[str, int, tuple[str, ...]], ...] = ()
     launch: Launch | None = None
+    arithmetic: str = "real"
 
 
 def kernel_named(path: str) -> object:
@@ -157,6 +159,7 @@ def read_variant(path: str, kernel: str) -> Variant:
             (knob, int(value), tuple(flags)) for knob, of in head["needs"].items() for value, flags in of.items()
         ),
         launch=launch,
+        arithmetic=head["arithmetic"],
     )
     allowed = SUFFIXES.get(suffix, ())
     _check(variant.language in allowed, path, "language", variant.language, " or ".join(allowed))
@@ -224,6 +227,7 @@ _KINDS: dict[str, tuple[type, ...]] = {
     "mapping": (str,),
     "rank": (int,),
     "needs": (dict,),
+    "arithmetic": (str,),
 }
 _OPTIONAL: dict[str, Any] = {
     "requires": [],
@@ -234,6 +238,7 @@ _OPTIONAL: dict[str, Any] = {
     "valid": [],
     "atomics": "0",
     "needs": {},
+    "arithmetic": "real",
 }
 
 
@@ -287,6 +292,8 @@ def _check_names(variant: Variant) -> None:
     _check(bool(variant.dtypes) and set(variant.dtypes) <= set(DTYPES), path, "dtypes", variant.dtypes, str(DTYPES))
     good = all(isinstance(flag, str) and _ISA.match(flag) for flag in variant.requires)
     _check(good, path, "requires", variant.requires, "flags as in /proc/cpuinfo")
+    able = ARITHMETICS if variant.language in GPU_LANGUAGES else ARITHMETICS[:1]
+    _check(variant.arithmetic in able, path, "arithmetic", variant.arithmetic, " or ".join(able))
     for macro in [*dict(variant.macros), *dict(variant.build_knobs)]:
         good = macro.startswith("ADV_") and _MACRO.match(macro) is not None and macro not in _FRAME_MACROS
         _check(good, path, "macros and build_knobs", macro, "ADV_ and capital letters, not ADV_REAL or ADV_DTYPE")

@@ -73,15 +73,24 @@ class Shelf:
 def _packed(found: dict[str, Expected]) -> Arrays:
     arrays = {f"{name}.values": one.values for name, one in found.items()}
     arrays |= {f"{name}.tolerance": np.array(one.tolerance) for name, one in found.items()}
-    return arrays | {f"{name}.rows": one.rows for name, one in found.items() if one.rows is not None}
+    further = {
+        f"{name}.{key}": np.array(value)
+        for name, one in found.items()
+        for key, value in (("rows", one.rows), ("cache_tolerance", one.cache_tolerance))
+        if value is not None
+    }
+    return arrays | further
 
 
 def _unpacked(arrays: Arrays) -> dict[str, Expected]:
     names = [key.removesuffix(".values") for key in arrays if key.endswith(".values")]
-    return {
-        name: Expected(arrays[f"{name}.values"], float(arrays[f"{name}.tolerance"]), arrays.get(f"{name}.rows"))
-        for name in names
-    }
+    return {name: _expected(name, arrays) for name in names}
+
+
+def _expected(name: str, arrays: Arrays) -> Expected:
+    rows, loose = (arrays.get(f"{name}.{key}") for key in ("rows", "cache_tolerance"))
+    tolerance = float(arrays[f"{name}.tolerance"])
+    return Expected(arrays[f"{name}.values"], tolerance, rows, None if loose is None else float(loose))
 
 
 def _read(path: str) -> Arrays | None:

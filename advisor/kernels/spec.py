@@ -35,11 +35,25 @@ class Expected(NamedTuple):
             reduction length and the size of the inputs; never tuned.
         rows: which rows of the output, seen as [rows, last axis], are known; None: all. The rest is only checked to be
             written and finite: a whole reference would take too long.
+        cache_tolerance: the same for a variant whose header says `"arithmetic": "cache"`; None: the kernel has none.
     """
 
     values: Array
     tolerance: float
     rows: Array | None = None
+    cache_tolerance: float | None = None
+
+    def allowed(self, arithmetic: str) -> float:
+        """The tolerance for a variant of this arithmetic.
+
+        Raises:
+            BadInput: the kernel has no tolerance for it.
+        """
+        found = self.tolerance if arithmetic == "real" else self.cache_tolerance
+        if found is None:
+            rule = "a kernel's reference must say what rounding to its cache's dtype explains"
+            raise BadInput(rule, got=f'"arithmetic": "{arithmetic}"', allowed='"real"')
+        return found
 
 
 class Elements(NamedTuple):

@@ -15,7 +15,7 @@ from typing import ClassVar
 import numpy as np
 
 from advisor.errors import BadInput
-from advisor.kernels.attention import out_tolerance, rounding
+from advisor.kernels.attention import cache_tolerance, out_tolerance, rounding
 from advisor.kernels.normal import drawn
 from advisor.kernels.sixteen import narrow, widen
 from advisor.kernels.spec import DRAWS, UNIT_ROUNDOFF, Array, Elements, Expected, KernelSpec, Parameter
@@ -132,17 +132,22 @@ class DecodeSpec(KernelSpec):
         return {name: problem.dtype if name in ("k", "v") else COMPUTED_IN[problem.dtype] for name in self.buffers}
 
     def inputs(self, problem: Problem, seed: int, draw: str = "normal") -> dict[str, Array]:
-        """q [b,h,d], k and v [b,g,n,d]; in 16 bits, k and v are rounded to nearest."""
+        """q [b,h,d], k and v [b,g,n,d], all rounded to nearest in the cache's dtype.
+
+        A server's q has 16 bits if its cache has; it is handed over as float32 even so.
+        """
         shapes = self.shapes(problem)
         kind = np.dtype(COMPUTED_IN[problem.dtype])
         found = drawn({name: shapes[name] for name in ("q", "k", "v")}, seed, draw, kind)
-        return {name: array if name == "q" else narrow(array, problem.dtype) for name, array in found.items()}
+        stored = {name: narrow(array, problem.dtype) for name, array in found.items()}
+        return stored | {"q": widen(stored["q"], problem.dtype)}
 
     def reference(self, problem: Problem, inputs: dict[str, Array]) -> dict[str, Expected]:
         """out [b,h,d] in float64, group by group, in scratch memory of heads/kv_heads * n numbers.
 
         The tolerance is derived in attention.rounding and attention.out_tolerance, with the unit roundoff of the
-        arithmetic: what the cache holds is exact as it is, in 16 bits too.
+        arithmetic: what the cache holds is exact as it is, in 16 bits too. attention.cache_tolerance adds what a
+        variant may lose that rounds its weights and its result to the cache's dtype.
         """
         b, h, g, d, _ = (problem.dims()[name] for name in self.dims)
         q = inputs["q"].reshape(b, g, h // g, d)
@@ -150,7 +155,8 @@ class DecodeSpec(KernelSpec):
         out = [[attend(q[i, j], k[i, j], v[i, j]) for j in range(g)] for i in range(b)]
         u = UNIT_ROUNDOFF[COMPUTED_IN[problem.dtype]]
         tolerance = out_tolerance(rounding(problem, {"q": q, "k": k}, u), v)
-        return {"out": Expected(np.array(out).reshape(b, h, d), tolerance)}
+        loose = cache_tolerance(tolerance, problem, float(np.abs(v).max()))
+        return {"out": Expected(np.array(out).reshape(b, h, d), tolerance, cache_tolerance=loose)}
 
     def edges(self) -> tuple[Problem, ...]:
         """All sizes on all shapes in all dtypes: one row, odd, prime, one past a tile, fewer rows than threads."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -15,7 +16,7 @@ import cupy
 import numpy as np
 
 from advisor.errors import BuildError
-from advisor.kernels.gpu.driver import Call, DeviceError
+from advisor.kernels.gpu.driver import Call, DeviceError, Replay
 from advisor.kernels.gpu.geometry import Geometry
 
 HARMLESS = frozenset({1, 2, 9, 200, 209, 301, 500, 701, 900, 901, 903, 904, 905, 906})
@@ -88,11 +89,11 @@ class CudaDriver:
             return torch.as_tensor(array.view(np.int16), device="cuda").view(torch.bfloat16)
         return torch.as_tensor(array, device="cuda")
 
-    def record(self, calls: Sequence[Call], by_torch: bool) -> Call:
-        """A graph of the calls, and how to replay it."""
+    def record(self, calls: Sequence[Call], by_torch: bool) -> Replay:
+        """A graph of the calls."""
         return _torch_graph(calls) if by_torch else self._graph(calls)
 
-    def _graph(self, calls: Sequence[Call]) -> Call:
+    def _graph(self, calls: Sequence[Call]) -> _Replay:
         with _told(), self._stream:
             self._stream.begin_capture()
             try:
@@ -102,11 +103,11 @@ class CudaDriver:
                 graph = self._stream.end_capture()
             graph.upload(self._stream)
             self._stream.synchronize()
-        return lambda: graph.launch(self._stream)
+        return _Replay(graph, self._stream)
 
-    def time_ns(self, replay: Callable[[], Any], times: int) -> float:
+    def time_ns(self, replay: Any, times: int) -> float:
         """Time between two events on the stream that the graph runs on."""
-        stream = getattr(replay, "stream", self._stream)
+        stream = replay.stream
         with _told(), stream:
             start, end = cupy.cuda.Event(), cupy.cuda.Event()
             start.record(stream)
@@ -116,17 +117,36 @@ class CudaDriver:
             end.synchronize()
             return float(cupy.cuda.get_elapsed_time(start, end)) * 1e6
 
+    def release(self) -> None:
+        """Give back what CuPy keeps unused, and PyTorch where it was imported."""
+        with _told():
+            cupy.get_default_memory_pool().free_all_blocks()
+        if "torch" in sys.modules:
+            sys.modules["torch"].cuda.empty_cache()
+
     def finish(self) -> None:
         """Wait for the device."""
         with _told():
             cupy.cuda.runtime.deviceSynchronize()
 
 
+class _Replay:
+    """Replays a graph of CuPy's on the stream that it was recorded on."""
+
+    result = None
+
+    def __init__(self, graph: Any, stream: Any) -> None:
+        self._graph, self.stream = graph, stream
+
+    def __call__(self) -> None:
+        self._graph.launch(self.stream)
+
+
 class _TorchReplay:
     """Replays a graph of PyTorch's on the stream that is its own."""
 
-    def __init__(self, graph: Any, stream: Any) -> None:
-        self._graph, self._torch = graph, stream
+    def __init__(self, graph: Any, stream: Any, result: Any) -> None:
+        self._graph, self._torch, self.result = graph, stream, result
         self.stream = cupy.cuda.ExternalStream(stream.cuda_stream)
 
     def __call__(self) -> None:
@@ -141,12 +161,13 @@ def _torch_graph(calls: Sequence[Call]) -> _TorchReplay:
 
     cuda: Any = torch.cuda  # its stream is not typed; where torch is absent, nothing is
     stream, graph = cuda.Stream(), cuda.CUDAGraph()
+    result = None
     torch.cuda.synchronize()
     with torch.cuda.graph(graph, stream=stream):
         for call in calls:
-            call()
+            result = call()
     torch.cuda.synchronize()
-    return _TorchReplay(graph, stream)
+    return _TorchReplay(graph, stream, result)
 
 
 def _nvml(uuid: str) -> Callable[[], dict[str, Any]]:

@@ -18,6 +18,19 @@ class DeviceError(Exception):
         self.sticky = sticky
 
 
+class Replay(Protocol):
+    """A recorded graph; calling it runs it once more.
+
+    Attributes:
+        result: what the last of its calls returned, in memory of the graph that each replay fills anew; None: nothing.
+    """
+
+    result: Any
+
+    def __call__(self) -> Any:
+        """Replay it once, on the stream that it was recorded on."""
+
+
 class Driver(Protocol):
     """One device. Methods raise DeviceError, and MemoryError where its memory is full.
 
@@ -42,11 +55,14 @@ class Driver(Protocol):
     def tensor(self, array: Any, dtype: str) -> Any:
         """The same memory as a tensor of PyTorch."""
 
-    def record(self, calls: Sequence[Call], by_torch: bool) -> Call:
+    def record(self, calls: Sequence[Call], by_torch: bool) -> Replay:
         """The calls as one graph; the result replays it on the stream that `time_ns` measures."""
 
-    def time_ns(self, replay: Call, times: int) -> float:
+    def time_ns(self, replay: Replay, times: int) -> float:
         """Nanoseconds between two events around so many replays."""
+
+    def release(self) -> None:
+        """Give back memory that is kept unused, so that each of two allocators can have what the other had."""
 
     def finish(self) -> None:
         """Wait for everything. Errors of earlier launches show here."""

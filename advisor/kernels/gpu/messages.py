@@ -20,13 +20,14 @@ class Hello(NamedTuple):
 
 
 class Program(NamedTuple):
-    """What is compiled: source file with its digest, language, entry, compiler options (CUDA)."""
+    """What is compiled: source file with its digest, language, entry, compiler options (CUDA); its arithmetic."""
 
     path: str
     source_hash: str
     language: str
     symbol: str
     options: tuple[str, ...] = ()
+    arithmetic: str = "real"
 
 
 class Case(NamedTuple):

@@ -1,8 +1,14 @@
 """A device that is none: numpy's memory, and entries that are functions of Python. For host code of the GPU frame."""
 
+import io
+
 import numpy as np
 
 from advisor.errors import BuildError
+from advisor.kernels.gpu import worker
+from advisor.kernels.gpu.bench import Bench
+from advisor.kernels.gpu.messages import encode
+from advisor.kernels.messages import decode as read
 from advisor.kernels.registry import spec
 from advisor.records import Gpu
 
@@ -30,6 +36,18 @@ def _wide(a):
     return (a.astype(np.uint32) << 16).view(np.float32) if a.dtype == np.uint16 else a.astype(np.float64)
 
 
+class FakeGraph:
+    """Runs each of its calls once, hundreds as they may be, and says how many they are."""
+
+    def __init__(self, calls):
+        self.calls, self.result = calls, None
+
+    def __call__(self):
+        for call in dict.fromkeys(self.calls):
+            self.result = call()
+        return len(self.calls)
+
+
 class FakeDriver:
     """Counts what is compiled, launched and timed; every call takes `call_ns`."""
 
@@ -37,7 +55,7 @@ class FakeDriver:
 
     def __init__(self, call_ns=10_000.0, spoil=None, fails=None):
         self.call_ns, self.spoil, self.fails = call_ns, spoil, fails
-        self.built, self.launched, self.timed, self.graphs = [], [], [], 0
+        self.built, self.launched, self.timed, self.graphs, self.released = [], [], [], 0, 0
 
     def room_bytes(self):
         return 1 << 40
@@ -63,16 +81,21 @@ class FakeDriver:
     def record(self, calls, by_torch):
         self.graphs += 1
 
-        def replay():
-            for call in dict.fromkeys(calls):  # each once: a graph may hold hundreds
-                call()
-            return len(calls)
-
-        return replay
+        return FakeGraph(calls)
 
     def time_ns(self, replay, times):
         self.timed.append(times)
         return self.call_ns * times * replay()
 
+    def release(self):
+        self.released += 1
+
     def finish(self):
         pass
+
+
+def answers(driver, *messages):
+    """What a worker says to these lines."""
+    sink = io.BytesIO()
+    worker.serve(Bench(driver, DECODE, 0), [encode(one) for one in messages], sink)
+    return [read(line) for line in sink.getvalue().splitlines()]

@@ -1,13 +1,10 @@
 """The bench of a device with a stand-in for the device: what is checked, what is refused, what is timed."""
 
-import io
-
 import numpy as np
 import pytest
-from gpu_fixtures import DECODE, H200, FakeDriver
+from gpu_fixtures import DECODE, H200, FakeDriver, answers
 
 from advisor.kernels.executor import Ask
-from advisor.kernels.gpu import worker
 from advisor.kernels.gpu.bench import MOST_GRAPH_CALLS, Bench
 from advisor.kernels.gpu.driver import DeviceError
 from advisor.kernels.gpu.messages import Compile, Trial, decode, encode
@@ -30,13 +27,6 @@ def trial(n=100, dtype="float16", regime="warm", ask=None, draw=None, **shape):
     pool = GpuPool(H200, DECODE, found)
     variant = next(v for v in found if v.name == choice.build.variant)
     return pool._trial(problem, variant, choice, ask or Ask(3, 10.0), draw)
-
-
-def answers(driver, *messages):
-    """What a worker says to these lines."""
-    sink = io.BytesIO()
-    worker.serve(Bench(driver, DECODE, 0), [encode(one) for one in messages], sink)
-    return [read(line) for line in sink.getvalue().splitlines()]
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
