@@ -26,7 +26,7 @@ def meter_finalists(run: Run) -> None:
     run.progress.stage("energy", len(wanted))
     ask = protocol.window(run.request.options.quick, run.request.options.trial_limit_s)
     for problem, choice in wanted:
-        if run.out_of_time():
+        if run.out_of_time(run.deadline - ask.samples * ask.sample_s):
             run.notes.append("no time to meter the energy of every finalist")
             break
         run.metered(problem, choice, ask, read)

@@ -19,6 +19,9 @@ from advisor.search.space import default_choice, space
 NEIGHBOURS = 2
 """Tuned n whose standings give rivals: the nearest on either side."""
 
+LEAST_S = 1.0
+"""No race starts with less time left: starting workers and checking the choices at another n takes most of it."""
+
 RIVALS = 3
 """Best standings of each neighbouring n that race."""
 
@@ -30,7 +33,7 @@ class HoldOut(NamedTuple):
         pick: what the table says at a problem.
         problems: at n that were not tuned.
         verdicts: of the tuning; their final standings give the rivals.
-        until: on the clock; no race starts after it. None: no limit.
+        until: on the clock; no race starts in the last second before it. None: no limit.
     """
 
     pick: Callable[[Problem], Choice]
@@ -75,7 +78,7 @@ def hold_out(
     try:
         run.progress.stage("held-out n", len(plan.problems))
         for problem in plan.problems:
-            if run.out_of_time(until):
+            if run.out_of_time(until - LEAST_S):
                 break
             run.verdicts += _race(run, problem, plan, until)
             run.progress.advance(f"n={problem.n}")

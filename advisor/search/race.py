@@ -51,11 +51,16 @@ a narrower reach, reruns of nearly equal choices name another winner more often.
 """
 
 
+GRACE_S = 1.0
+"""A measurement that is under way when the time ends is waited for so long: most end by then, and what hangs would take
+many times as long. What is cut off then has not failed: it counts as not measured."""
+
+
 class Heat(NamedTuple):
     """What is raced: a problem, distinct choices, the DEFAULT choice, the purpose.
 
-    `failed`: choices that failed before the race; they get a standing and are not measured. `keep`: of equals these stay,
-    the first above all: what earlier runs picked.
+    `failed`: choices that failed before the race; they get a standing and are not measured. `keep`: what
+    earlier runs picked, the first above all; of equals it stays.
     """
 
     problem: Problem
@@ -166,12 +171,15 @@ def _settled(state: _State) -> bool:
 def _round(executor: Executor, state: _State, on_sample: OnSample) -> bool:
     """One sample of every active choice in shuffled order; False when the time ran out (the round does not count)."""
     order = shuffled(state.rng, state.active)
-    ask = single(state.options.limit_s, state.options.sample_s)
     taken: dict[Choice, Measurement] = {}
     for place, choice in enumerate(order):
-        if state.options.clock() >= state.options.deadline:
+        left_s = state.options.deadline - state.options.clock()
+        if left_s <= 0:
             return False
-        measurement = executor.measure(state.heat.problem, choice, ask)
+        limit_s = min(state.options.limit_s, left_s + GRACE_S)
+        measurement = executor.measure(state.heat.problem, choice, single(limit_s, state.options.sample_s))
+        if measurement.status == "timeout" and limit_s < state.options.limit_s:
+            return False
         on_sample(RaceSample(state.rounds + 1, place, choice, measurement))
         if measurement.status == "ok" and measurement.samples_ns:
             taken[choice] = measurement
@@ -227,8 +235,8 @@ def _winner(state: _State) -> Choice:
 
 
 def rule(choice: Choice, heat: Heat) -> tuple[int, int, bool, bool, str]:
-    """What decides among equals, the lowest wins: what was picked before, fewest threads, the DEFAULT, threads that wait
-    as their runtime lets them, the lowest digest.
+    """What decides among equals, the lowest wins: what was picked before, fewest threads, the DEFAULT, threads that
+    wait as their runtime lets them, the lowest digest.
 
     The rule knows nothing of this race, so that two tunes name the same of the equals that both raced.
     """

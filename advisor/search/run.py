@@ -15,9 +15,11 @@ from advisor.search import drift, protocol
 from advisor.search.drift import Watch
 from advisor.search.known import DRIFT, ENERGY, NOTHING, STOLEN, Incumbents, Known, known, recorded
 from advisor.search.log import SCHEMA, Log
-from advisor.search.race import Heat, RaceOptions, RaceSample, race
+from advisor.search.pace import Pace
+from advisor.search.race import GRACE_S, Heat, RaceOptions, RaceSample, race
 from advisor.search.request import Outcome, Progress, Regret, Report, Request, space_hash
 from advisor.search.samples import p25
+from advisor.search.space import cpu_budget
 
 
 class Limits(NamedTuple):
@@ -55,6 +57,7 @@ class Run:
         self.watches: list[Watch] = []
         self._watch: Watch | None = None
         self._races = 0
+        self._pace = Pace(cpu_budget(request.machine))
 
     # --- the log ---
 
@@ -111,10 +114,14 @@ class Run:
             return before
         options = self.request.options
         best_ns = self.best_ns.get(problem)
-        ask = protocol.look(options.quick, options.trial_limit_s, best_ns)
+        limit_s = min(options.trial_limit_s, max(0.0, self.deadline - self.clock()) + GRACE_S)
         watch = self._watched(problem)
-        measurement = watch.mark(finite(self.executor.measure(problem, choice, ask)))
+        measurement = watch.mark(
+            finite(self.executor.measure(problem, choice, protocol.look(options.quick, limit_s, best_ns)))
+        )
         self._account(measurement)
+        if measurement.status == "timeout" and limit_s < options.trial_limit_s:  # the budget's end, not the choice's
+            return measurement._replace(status="skipped", reason="the budget ended before it did")
         self.remember(measurement)
         self._write("trial", choice_id=digest(choice), phase=phase, measurement=to_json(measurement))
         return measurement
@@ -175,14 +182,21 @@ class Run:
     def prepare(self, problem: Problem, choices: Sequence[Choice]) -> None:
         """Let an executor that can compile many choices at once do so; the time counts as compiling.
 
-        Then, in a search, look whether the machine has drifted since the last batch.
+        What cannot be compiled before the budget ends is left out. Then, in a search, look whether the machine has
+        drifted since the last batch.
         """
         compile_many = getattr(self.executor, "prepare", None)
         if compile_many is not None:
             begun = self.clock()
-            compile_many(problem, choices)
+            ready = self._pace.in_time(choices, self.deadline - begun)
+            compile_many(problem, ready)
             self.compile_s += self.clock() - begun
+            self._pace.took(ready, self.clock() - begun)
         self._read_reference(problem)
+
+    def build_s(self, choices: Sequence[Choice]) -> float:
+        """Seconds that compiling these choices may take; 0 where the executor does not compile many at once."""
+        return self._pace.seconds(choices) if hasattr(self.executor, "prepare") else 0.0
 
     def _account(self, measurement: Measurement) -> None:
         self.kernel_s += measurement.kernel_s

@@ -34,7 +34,7 @@ def beside_neighbour(run: Run) -> None:
     ask = protocol.window(options.quick, options.trial_limit_s)
     with disturbed(neighbour_cpu(run.request.machine)):
         for done, (problem, choice) in enumerate(wanted):
-            if run.out_of_time():
+            if run.out_of_time(run.deadline - ask.samples * ask.sample_s):
                 run.notes.append(f"no time for {len(wanted) - done} of {len(wanted)} finalists beside a neighbour")
                 break
             run.beside(problem, choice, ask)

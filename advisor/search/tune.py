@@ -40,6 +40,9 @@ BUILDS_A_CPU = 6
 """All builds of a space are compiled before its search where that is at most so many for each CPU: some 3 s."""
 
 
+AHEAD_SHARE = 1 / 4
+"""Of the time left, what compiling all builds ahead may take; of a small budget the search has more use."""
+
 SURELY = 1.5
 """At a larger n the best takes at most so much more than traffic and arithmetic alone would make it: caches end."""
 
@@ -109,7 +112,9 @@ def _incumbents(run: Run) -> Incumbents:
     before, objective = past(run.log.path, run.request), run.request.options.objective
     last = {verdict.problem: verdict for verdict in before.verdicts if verdict.purpose == "final"}
     wanted = (last[problem] for problem in run.request.problems if problem in last)
-    return {v.problem: (*dict.fromkeys((picked(v, objective, before.stolen, before.energy), v.winner)),) for v in wanted}
+    return {
+        v.problem: (*dict.fromkeys((picked(v, objective, before.stolen, before.energy), v.winner)),) for v in wanted
+    }
 
 
 def _all(run: Run) -> None:
@@ -155,12 +160,13 @@ def one(run: Run, problem: Problem, before: Neighbour | None, left: Sequence[Pro
 
 
 def _build_ahead(run: Run, place: Place) -> None:
-    """Compile all builds at once where that keeps every CPU busy for a few seconds at most.
+    """Compile all builds at once where that keeps every CPU busy for a few seconds at most, if the budget has room.
 
     Built one batch at a time, most CPUs would stand idle, and the search would shy away from what is not built yet.
     """
     binaries = {binary(choice.build) for choice in place.choices}
-    if len(binaries) <= BUILDS_A_CPU * cpu_budget(run.request.machine):
+    few = len(binaries) <= BUILDS_A_CPU * cpu_budget(run.request.machine)
+    if few and run.build_s(place.choices) <= AHEAD_SHARE * (run.deadline - run.clock()):
         run.prepare(place.problem, place.choices)
 
 

@@ -1,0 +1,110 @@
+import math
+
+import pytest
+from fake import FakeExecutor, FakeSpec, decode_ns, fake_machine, fake_variants
+
+from advisor.codec import digest
+from advisor.search.log import Log, read
+from advisor.search.pace import FIRST_S, Pace
+from advisor.search.request import Options, Request
+from advisor.search.space import SpaceOptions, Toolchain, binary, space
+from advisor.search.tune import tune
+
+SPEC, SPACE = FakeSpec(), SpaceOptions((Toolchain("gcc", "libgomp"),))
+
+
+def request(sizes, machine=None, **options):
+    problems = tuple(SPEC.problem(n) for n in sizes)
+    return Request(machine or fake_machine(), SPEC, fake_variants(), problems, Options(SPACE, **options), "s1")
+
+
+def listed(asked):
+    return space(asked.machine, SPEC, asked.variants, asked.problems[0], SPACE)
+
+
+def some(count):
+    """Choices of so many builds, one each."""
+    found = {binary(choice.build): choice for choice in listed(request((64,)))}
+    return list(found.values())[:count]
+
+
+# --- how long builds take ---
+
+
+def test_the_pace_is_guessed_first_and_measured_then():
+    pace, choices = Pace(2), some(6)
+    assert pace.seconds(choices) == 3 * FIRST_S
+    pace.took(choices[:4], 8.0)  # two rounds of two
+    assert pace.seconds(choices) == 4.0  # what is done costs nothing
+    assert pace.seconds(choices[:4]) == 0.0
+
+
+@pytest.mark.parametrize(("left_s", "ready"), [(-1.0, 0), (0.0, 0), (FIRST_S, 2), (2.9 * FIRST_S, 4), (math.inf, 6)])
+def test_as_many_builds_as_may_be_ready_in_time_are_taken_in_order(left_s, ready):
+    choices = some(6)
+    assert list(Pace(2).in_time(choices, left_s)) == choices[:ready]
+
+
+def test_choices_that_share_a_build_count_once_and_what_is_built_is_always_in_time():
+    pace = Pace(1)
+    first, second = some(2)
+    again = first._replace(team=first.team._replace(threads=2))
+    pace.took([first], 1.0)
+    assert pace.in_time([second, again, first], 0.0) == (again, first)
+    assert pace.in_time([second, second], 1.5) == (second, second)
+
+
+# --- a budget holds the starting of workers, builds and whatever hangs ---
+
+
+class Slow(FakeExecutor):
+    """Builds two at a time, half a second each, and needs a second to start a worker for each process part."""
+
+    def __init__(self, asked, statuses=lambda *_: "ok"):
+        super().__init__(lambda p, c: decode_ns(p, c, 2), statuses=statuses, overhead_s=0.03, build_s=0.5)
+        self.started, self.cpus = set(), 2
+
+    def prepare(self, problem, choices):
+        new = {choice.build for choice in choices} - self.built
+        self.clock.now += self.build_s * math.ceil(len(new) / self.cpus)
+        self.built |= new
+
+    def measure(self, problem, choice, ask):
+        if choice.process not in self.started:
+            self.started.add(choice.process)
+            self.clock.now += 1.0
+        return super().measure(problem, choice, ask)
+
+
+@pytest.mark.parametrize("budget_s", [2.0, 5.0, 9.0])
+@pytest.mark.parametrize("hangs", [False, True])
+def test_a_budget_holds_builds_workers_and_what_hangs(budget_s, hangs, tmp_path):
+    """A second of grace for a measurement that is under way, and one for the worker it starts."""
+    asked = request((256, 4096, 65536), budget_s=budget_s, trial_limit_s=20.0)
+    slow = Slow(asked, lambda p, c: "timeout" if hangs and c.build.variant == "grouped" else "ok")
+    begun = slow.clock.now
+    with Log(str(tmp_path / "m.jsonl")) as log:
+        outcome = tune(asked, slow, log, clock=slow.clock)
+    assert slow.clock.now - begun <= budget_s + 2.6
+    assert outcome.verdicts or budget_s < 5.0 or hangs
+    assert all(dict(one.conditions) or one.status != "ok" for one in outcome.trials)
+
+
+def test_what_the_end_of_the_budget_cuts_off_has_not_failed(tmp_path):
+    """It is in no log and in no count; a later run finds it as it was."""
+    seen = []
+
+    def hangs_from_the_fourth(_, choice):
+        seen.append(choice)
+        return "timeout" if seen.index(choice) >= 3 else "ok"
+
+    asked = request((4096,), budget_s=8.0, trial_limit_s=20.0)
+    slow = Slow(asked, hangs_from_the_fourth)
+    with Log(str(tmp_path / "m.jsonl")) as log:
+        outcome = tune(asked, slow, log, clock=slow.clock)
+        logged = [r["choice_id"] for r in read(log.path).records if r["kind"] == "trial"]
+    assert len(seen) > 3
+    assert slow.asked[3][2].limit_s < 20.0
+    assert {one.status for one in outcome.trials} == {"ok"}
+    assert {one.choice for one in outcome.trials} == set(seen[:3])
+    assert logged == [digest(choice) for choice in seen[:3]]
