@@ -1,0 +1,263 @@
+"""Decode on a GPU beside the libraries, the read floor and an exhaustive pass, in parts of under nine minutes each.
+
+    python -m benchmarks.gpu PART --out DIR [--seconds S] [--resume] [--shapes 40:8,28:4,paper] [--n 1024,...]
+    python -m benchmarks.gpu show DIR [--json]
+
+Parts, in this order: tune (the product tunes the grid of n for every shape, cold), race (its choice, the best own
+variants, the libraries and the read floor take turns), regret (our search beside an exhaustive pass), cold (the first
+call of a fresh process), counters (what a call moves, beside live times). A row is appended to DIR/rows.jsonl when it
+is whole; with --resume a part goes on behind the rows that it finds. `show` judges and prints them, and says where one
+warp gives way to more. Exit status 3: rows are missing, for want of time or because something failed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import datetime
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))  # so that -m finds the modules beside this one
+
+import gpu_cold
+import gpu_counters
+import gpu_race
+import gpu_regret
+import gpu_show
+import gpu_tune
+from gpu_ground import SHAPES, SIZES, Lost, device_machine, opened, problem_of, sources, state, tuned
+from gpu_rows import Row, Store
+from kernel_race import Deadline, Refused
+
+from advisor.arguments import sizes as sizes_of
+from advisor.errors import AdvisorError
+from advisor.kernels.header import GPU_LANGUAGES
+from advisor.kernels.variant import variants
+from advisor.records import Machine
+
+REGRET_SIZES = (1024, 4096, 16384, 65536, 262144)
+
+NEED_S = {"tune": 60.0, "race": 6.0, "regret": 45.0, "cold": 15.0, "counters": 30.0}
+"""A part begins no row with less time left than that, or than its longest row took."""
+
+Figures = tuple[dict[str, Any], dict[str, Any]]
+"""What a row measured, and the conditions of the device."""
+
+
+class Step(NamedTuple):
+    """One row: its key, how it is measured, and what is done in its place where an earlier call has it."""
+
+    key: dict[str, Any]
+    measure: Callable[[], Figures]
+    skip: Callable[[], None] | None = None
+
+
+class Call(NamedTuple):
+    """What one call of this script works with."""
+
+    asked: argparse.Namespace
+    store: Store
+    machine: Machine
+    deadline: Deadline
+
+    def is_done(self, key: dict[str, Any]) -> bool:
+        """Whether an earlier call has the row, with the sources as they are now."""
+        found = variants("decode", (), GPU_LANGUAGES)
+        return bool(self.asked.resume) and self.store.done(self.asked.part, key, sources(found))
+
+
+# --- the rows of each part ---
+
+
+@contextlib.contextmanager
+def tune_steps(call: Call) -> Iterator[list[Step]]:
+    """A row a shape; the time is shared among those that are left."""
+    left = [label for label in call.asked.shapes if not call.is_done({"shape": label})]
+
+    def one(label: str) -> Figures:
+        budget_s = (call.deadline.left_s() - 5.0) / (len(left) - left.index(label)) - gpu_tune.END_S / 3
+        return gpu_tune.measure(call.asked.out, label, call.asked.n or SIZES, budget_s), {}
+
+    yield [Step({"shape": label}, lambda label=label: one(label)) for label in call.asked.shapes]
+
+
+@contextlib.contextmanager
+def race_steps(call: Call) -> Iterator[list[Step]]:
+    """A row a shape and n."""
+    left = tuned(call.asked.out)
+    with opened(call.deadline) as ground:
+        yield [
+            Step({"shape": label, "n": n}, lambda label=label, n=n: gpu_race.measure(ground, left, label, n))
+            for label in call.asked.shapes
+            for n in call.asked.n or SIZES
+        ]
+
+
+@contextlib.contextmanager
+def regret_steps(call: Call) -> Iterator[list[Step]]:
+    """A row an n of the first shape, ascending: what one search learned helps the next."""
+    label = call.asked.shapes[0]
+    problems = [problem_of(label, n) for n in sorted(call.asked.n or REGRET_SIZES)]
+    before = None
+    with gpu_regret.walking(call.asked.out, label, gpu_regret.request(problems)) as walk:
+
+        def one(problem: Any) -> Figures:
+            nonlocal before
+            data, before = gpu_regret.measure(walk, problem, before, time.monotonic() + call.deadline.left_s())
+            return data, {}
+
+        def skip(problem: Any) -> None:
+            nonlocal before
+            before = gpu_regret.step(walk, problem, before)
+
+        yield [
+            Step({"shape": label, "n": p.n}, lambda p=p: one(p), lambda p=p: skip(p))  # type: ignore[misc]
+            for p in problems
+        ]
+
+
+@contextlib.contextmanager
+def cold_steps(call: Call) -> Iterator[list[Step]]:
+    """A row a kind of start, and one sweep."""
+    starts = gpu_cold.starts(call.machine)
+    yield [
+        Step({"what": "sweep"}, lambda: (gpu_cold.sweep(call.machine), {})),
+        *(Step(one.key(), lambda one=one: (gpu_cold.measure(call.machine, one), {})) for one in starts),
+    ]
+
+
+@contextlib.contextmanager
+def counters_steps(call: Call) -> Iterator[list[Step]]:
+    """A row an n."""
+    left = tuned(call.asked.out)
+    with opened(call.deadline) as ground:
+        yield [
+            Step({"shape": gpu_counters.SHAPE, "n": n}, lambda n=n: gpu_counters.measure(ground, left, n))
+            for n in call.asked.n or gpu_counters.SIZES
+        ]
+
+
+PARTS: dict[str, Callable[[Call], contextlib.AbstractContextManager[list[Step]]]] = {
+    "tune": tune_steps,
+    "race": race_steps,
+    "regret": regret_steps,
+    "cold": cold_steps,
+    "counters": counters_steps,
+}
+
+
+# --- running them ---
+
+
+def walk(call: Call, steps: Sequence[Step]) -> list[str]:
+    """Measure what is missing, as far as time goes. Returns what is missing still, and why."""
+    missing, longest_s = [], NEED_S[call.asked.part]
+    for step in ordered(call, steps):
+        if call.is_done(step.key):
+            if step.skip:
+                step.skip()
+            continue
+        if call.deadline.left_s() < longest_s:
+            missing.append(f"{words(step.key)}: no time")
+            continue
+        row = measured(call, step)
+        call.store.add(row)
+        longest_s = max(longest_s, row.seconds) if call.asked.part != "tune" else longest_s
+        missing += [f"{words(step.key)}: {row.failed}"] if row.failed else []
+        print(f"{call.asked.part} {words(step.key)}: {row.failed or 'done'}, {row.seconds:.1f} s", flush=True)
+    return missing
+
+
+def ordered(call: Call, steps: Sequence[Step]) -> list[Step]:
+    """The steps, those that failed before last: one that loses the device each time must not keep others from it."""
+    return sorted(steps, key=lambda step: step.skip is None and call.store.failed(call.asked.part, step.key))
+
+
+def measured(call: Call, step: Step) -> Row:
+    """One row, a failed one where it cannot be measured. Raises Lost, its row kept, where nothing more can be."""
+    begun, known = time.monotonic(), sources(variants("decode", (), GPU_LANGUAGES))
+
+    def row(figures: Figures, failed: str = "") -> Row:
+        now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+        about = {"at": now, **state(call.machine, figures[1])}
+        return Row(call.asked.part, step.key, known, about, time.monotonic() - begun, figures[0], failed)
+
+    try:
+        return row(step.measure())
+    except (Refused, AdvisorError) as error:
+        return row(({}, {}), str(error))
+    except Lost as error:
+        call.store.add(row(({}, {}), str(error)))
+        raise
+
+
+def words(key: dict[str, Any]) -> str:
+    """A key in a few words."""
+    return " ".join(f"{name}={value}" for name, value in key.items())
+
+
+def run(asked: argparse.Namespace) -> int:
+    """One part; its exit status."""
+    try:
+        with Store(asked.out) as store:
+            call = Call(asked, store, device_machine(), Deadline(asked.seconds))
+            with PARTS[asked.part](call) as steps:
+                missing = walk(call, steps)
+    except (Refused, Lost, AdvisorError) as error:
+        print(f"{asked.part}: {error}", file=sys.stderr)
+        return 1
+    for one in missing:
+        print(f"missing: {one}", file=sys.stderr)
+    return 3 if missing else 0
+
+
+# --- the command ---
+
+
+def arguments() -> argparse.ArgumentParser:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parts = parser.add_subparsers(dest="part", required=True)
+    for name in PARTS:
+        part = parts.add_parser(name)
+        part.add_argument("--out", required=True, metavar="DIR", help="where rows are kept")
+        part.add_argument("--seconds", type=float, default=500.0, help="no row is begun that would end later")
+        part.add_argument("--resume", action="store_true", help="leave out rows that are there")
+        part.add_argument("--shapes", default=",".join(("40:8", "28:4", "paper")), help=", ".join(SHAPES))
+        part.add_argument("--n", default="", help="sizes, comma separated; the default depends on the part")
+    shown = parts.add_parser("show")
+    shown.add_argument("out", metavar="DIR")
+    shown.add_argument("--json", action="store_true", help="what was judged, as one object")
+    return parser
+
+
+def parsed(words: Sequence[str] | None = None) -> argparse.Namespace:
+    """The command line, read. Exits with status 2 where it makes no sense."""
+    parser = arguments()
+    asked = parser.parse_args(words)
+    if asked.part != "show":
+        asked.shapes = tuple(asked.shapes.split(","))
+        unknown = [label for label in asked.shapes if label not in SHAPES]
+        if unknown:
+            parser.error(f"no such shape: {', '.join(unknown)}; known: {', '.join(SHAPES)}")
+        asked.n = sizes_of(asked.n) if asked.n else ()
+    return asked
+
+
+def main() -> int:
+    """Run a part, or show what there is."""
+    asked = parsed()
+    if asked.part != "show":
+        return run(asked)
+    found = gpu_show.judged(asked.out)
+    print(json.dumps(gpu_show.plain(found), indent=1) if asked.json else "\n".join(gpu_show.lines(found)))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,122 @@
+"""The part `cold`: the first call of a fresh process beside the warm time, and what a sweep pays of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from gpu_ground import options, problem_of
+from gpu_race import label
+from kernel_race import Refused
+
+import advisor
+from advisor.codec import to_json
+from advisor.kernels.executor import Ask
+from advisor.kernels.gpu.child import environment
+from advisor.kernels.gpu.messages import Hello, encode
+from advisor.kernels.gpu.pool import GpuPool
+from advisor.kernels.header import GPU_LANGUAGES, Variant
+from advisor.kernels.registry import origin
+from advisor.kernels.registry import spec as spec_of
+from advisor.kernels.variant import variants
+from advisor.records import Choice, Machine, Problem
+from advisor.search.space import default_choice, space
+
+SHAPE, N = "40:8", 1024
+PROCESSES = 2
+"""Fresh processes of each kind."""
+
+LIMIT_S = 60.0
+FOREIGN = ("batched_triton", "sdpa_flash", "sdpa_cudnn")
+"""Other makers' code beside our DEFAULT: how each begins."""
+
+SWEEP = (64, 256, 1024, 1920, 4095, 16384)
+CACHES = ("CUPY_CACHE_DIR", "TRITON_CACHE_DIR")
+CHILD = os.path.join(os.path.dirname(os.path.abspath(__file__)), "gpu_cold_child.py")
+PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(advisor.__file__)))
+
+
+class Start(NamedTuple):
+    """One kind of start: the choice, and whether what was compiled before is at hand."""
+
+    choice: Choice
+    cached: bool
+
+    def key(self) -> dict[str, Any]:
+        """What tells it from others."""
+        return {"what": self.choice.build.variant, "n": N, "cached": self.cached}
+
+
+def starts(machine: Machine) -> list[Start]:
+    """The DEFAULT and other makers' choices, from an empty cache and from a filled one."""
+    spec, known = spec_of("decode"), variants("decode", (), GPU_LANGUAGES)
+    where = (machine, spec, known, problem_of(SHAPE, N), options())
+    usual = [one for one in space(*where) if is_usual(one, known)]
+    chosen = [default_choice(*where), *(one for one in usual if one.build.variant in FOREIGN)]
+    return [Start(one, cached) for one in dict.fromkeys(chosen) for cached in (False, True)]
+
+
+def is_usual(choice: Choice, known: Sequence[Variant]) -> bool:
+    """Whether a choice has the knobs that its variant's header calls the defaults."""
+    return any((v.name, v.defaults) == (choice.build.variant, choice.build.knobs) for v in known)
+
+
+def asked(machine: Machine, problem: Problem, choice: Choice) -> bytes:
+    """The two lines for the fresh process: the very trial that a worker would get."""
+    spec, gpu = spec_of("decode"), machine.gpus[0]
+    found = next(v for v in variants("decode", (), GPU_LANGUAGES) if v.name == choice.build.variant)
+    trial = GpuPool(gpu, spec, (found,))._trial(problem, found, choice, Ask(0, 0.0), "normal")
+    return encode(Hello(origin(spec), 0, gpu.uuid or "")) + encode(trial)
+
+
+def measure(machine: Machine, start: Start) -> dict[str, Any]:
+    """Some fresh processes of one kind. Raises Refused when one of them fails."""
+    problem = problem_of(SHAPE, N)
+    lines = asked(machine, problem, start.choice)
+    with tempfile.TemporaryDirectory(prefix="gpu-cold-") as folder:
+        path = os.path.join(folder, "asked")
+        with open(path, "wb") as file:
+            file.write(lines)
+        if start.cached:
+            run(machine, path, folder)  # fills the caches
+        found = []
+        for i in range(PROCESSES):
+            found.append(run(machine, path, folder if start.cached else os.path.join(folder, str(i))))
+    return {"name": label(start.choice), "choice": to_json(start.choice), "processes": found}
+
+
+def run(machine: Machine, path: str, caches: str) -> dict[str, Any]:
+    """One fresh process with its caches in a folder: what it printed, and the time until its first line of code."""
+    variables = environment(dict(os.environ), machine.gpus[0].uuid or "")
+    variables |= {name: os.path.join(caches, name.lower()) for name in CACHES}
+    variables["PYTHONPATH"] = os.pathsep.join(filter(None, [PACKAGE, variables.get("PYTHONPATH", "")]))
+    begun = time.monotonic_ns()
+    ended = subprocess.run(
+        [sys.executable, CHILD, path], env=variables, capture_output=True, text=True, timeout=LIMIT_S, check=False
+    )
+    if ended.returncode:
+        raise Refused(f"status {ended.returncode}: {ended.stderr[-400:]}")
+    said: dict[str, Any] = json.loads(ended.stdout.splitlines()[-1])
+    before_ms = (said.pop("begun_ns") - begun) * 1e-6
+    return {**said, "phases": [["interpreter", before_ms], *said["phases"]]}
+
+
+def sweep(machine: Machine, sizes: Sequence[int] = SWEEP) -> dict[str, Any]:
+    """A sweep in one warm worker: how often it was started, and how long its first trial took beside all others."""
+    spec, gpu = spec_of("decode"), machine.gpus[0]
+    known = tuple(v for v in variants("decode", (), GPU_LANGUAGES) if v.language == "cuda")
+    trials = []
+    with GpuPool(gpu, spec, known) as pool:
+        for n in sizes:
+            problem = problem_of(SHAPE, n)
+            for choice in space(machine, spec, known, problem, options()):
+                if is_usual(choice, known):
+                    found = pool.measure(problem, choice, Ask(3, LIMIT_S))
+                    trials.append([n, choice.build.variant, found.status, found.seconds, *found.samples_ns[:1]])
+        return {"workers_started": pool.crew.started, "trials": trials}

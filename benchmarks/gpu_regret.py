@@ -1,0 +1,139 @@
+"""The part `regret`: our search beside an exhaustive pass on a device, and one race of both with fresh samples.
+
+What is measured, and how, is tune_rows.py's. Everything is compiled before, for both: a pass that looked at everything
+would spend most of its time in compilers that our search never meets.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+from gpu_ground import device_machine, options
+from tune_rows import Exhausted, Ground, Spent, exhaustive, fresh_race, ours, regrets
+
+from advisor.codec import digest, to_json
+from advisor.kernels.gpu.pool import GpuPool
+from advisor.kernels.header import GPU_LANGUAGES
+from advisor.kernels.registry import spec as spec_of
+from advisor.kernels.variant import variants
+from advisor.records import Choice, Problem
+from advisor.search.log import Log
+from advisor.search.look import Place
+from advisor.search.request import Options, Request, Silent
+from advisor.search.run import Run
+from advisor.search.space import default_choice, space
+from advisor.search.tune import Neighbour
+
+EACH_S, FRESH_S = 90.0, 10.0
+"""Seconds of an exhaustive pass, and of the fresh race, at most."""
+
+CHECK_S = 60.0
+
+
+class Walk(NamedTuple):
+    """Searches of ascending n, one after another: where they are made, and their log with its copy of whole rows."""
+
+    ground: Ground
+    builder: GpuPool
+    log: Log
+    whole: str
+
+
+def request(problems: Sequence[Problem]) -> Request:
+    """Our request for this device."""
+    machine, spec = device_machine(), spec_of("decode")
+    known = variants("decode", (), GPU_LANGUAGES)
+    wanted = Options(options(), resume=True)
+    return Request(machine, spec, known, tuple(problems), wanted, digest(os.urandom(8).hex()), machine.environment)
+
+
+@contextlib.contextmanager
+def walking(folder: str, label: str, wanted: Request) -> Iterator[Walk]:
+    """Workers of their own for our search, the exhaustive pass and compiling ahead.
+
+    The log begins with what whole rows left in it: of a row that was cut off nothing is known, so that its search takes
+    as long as it would have.
+    """
+    work, whole = (os.path.join(folder, f"regret-{label.replace(':', '-')}.{end}") for end in ("jsonl", "whole.jsonl"))
+    if os.path.exists(whole):
+        shutil.copyfile(whole, work)
+    elif os.path.exists(work):
+        os.remove(work)
+    gpu = wanted.machine.gpus[0]
+    with contextlib.ExitStack() as stack:
+        log = stack.enter_context(Log(work))
+        pools = {
+            name: stack.enter_context(GpuPool(gpu, wanted.spec, wanted.variants))
+            for name in ("ours", "exhaustive", "builder")
+        }
+        run = Run(wanted, pools["ours"], log, Silent(), time.monotonic)
+        run.open_session()
+        yield Walk(Ground(run, pools, "", "not asked"), pools["builder"], log, whole)  # type: ignore[arg-type]
+
+
+def place_of(wanted: Request, problem: Problem) -> Place:
+    """The whole space of a problem."""
+    where = (wanted.machine, wanted.spec, wanted.variants, problem, wanted.options.space)
+    return Place(problem, space(*where), default_choice(*where), ())
+
+
+def compile_all(walk: Walk, place: Place) -> float:
+    """Compile every choice, for all workers: they share their caches. Returns seconds.
+
+    What is written in Python compiles when it is called, so each such choice is called once.
+    """
+    begun, known = time.monotonic(), {v.name: v.language for v in walk.ground.run.request.variants}
+    walk.builder.prepare(place.problem, place.choices)
+    for choice in place.choices:
+        if known[choice.build.variant] == "triton":
+            walk.builder.check(place.problem, choice, CHECK_S)
+    walk.builder.close()  # its operands lie in the device's memory
+    return time.monotonic() - begun
+
+
+def step(walk: Walk, problem: Problem, before: Neighbour | None) -> Neighbour | None:
+    """What our search of a row that is done tells the next: taken from the log."""
+    return ours(walk.ground.run, problem, before)[1]
+
+
+def measure(
+    walk: Walk, problem: Problem, before: Neighbour | None, until: float
+) -> tuple[dict[str, Any], Neighbour | None]:
+    """One row: compile, search, look at everything, race what both chose. `until` on the monotonic clock."""
+    run = walk.ground.run
+    place = place_of(run.request, problem)
+    compile_s = compile_all(walk, place)
+    mine, after = ours(run, problem, before)
+    now = time.monotonic()
+    whole = exhaustive(walk.ground.pools["exhaustive"], run.request, place, min(now + EACH_S, until))
+    racing = tuple(dict.fromkeys([*filter(None, [mine.choice]), *whole.best]))
+    samples = fresh_race(walk.ground.pools["ours"], problem, racing, time.monotonic() + FRESH_S)
+    walk.log.sync()
+    shutil.copyfile(walk.log.path, walk.whole)
+    return told(place, (mine, whole), samples, compile_s), after
+
+
+def told(
+    place: Place, found: tuple[Spent, Exhausted], samples: dict[Choice, list[float]], compile_s: float
+) -> dict[str, Any]:
+    """A row as plain data, in the form of benchmarks/tune.py."""
+    mine, whole = found
+    picks = {"ours": mine.choice, "exhaustive": whole.best[0] if whole.best else None}
+    return {
+        "kernel": place.problem.kernel,
+        "n": place.problem.n,
+        "space": len(place.choices),
+        "exhaustive": {"looked": whole.looked, "seconds": whole.seconds, "whole": whole.whole},
+        "spent": {"ours": {**mine._asdict(), "choice": to_json(mine.choice) if mine.choice else None}},
+        "share": mine.seconds / whole.seconds if whole.seconds else None,
+        "compile_s": compile_s,
+        "rounds": max(map(len, samples.values()), default=0),
+        "regret": regrets(samples, picks),
+        "chosen": {name: to_json(choice) for name, choice in picks.items() if choice},
+        "samples": {name: samples.get(choice, []) for name, choice in picks.items() if choice},
+    }

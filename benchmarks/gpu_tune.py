@@ -1,0 +1,78 @@
+"""The part `tune`: the product itself, `advisor tune --device`, once a shape; what it left is kept for policies/."""
+
+from __future__ import annotations
+
+import contextlib
+import glob
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from gpu_ground import DEVICE, POLICY, REGIME, SHAPES
+from kernel_race import Refused
+
+HOME = "home"
+"""Folder inside the benchmark's own that is ADVISOR_HOME for the product."""
+
+LATE_S, END_S = 60.0, 30.0
+"""So long after its budget the product is told to stop, and so long it has to save what it has."""
+
+DONE, PARTLY = 0, 3
+"""Exit statuses of the product that leave a table."""
+
+
+def command(label: str, sizes: Sequence[int], budget_s: float) -> list[str]:
+    """The product's command line for a shape."""
+    dtype, shape = SHAPES[label]
+    options = {"device": DEVICE, "kernel": "decode", "dtype": dtype, "regime": REGIME, "n": ",".join(map(str, sizes))}
+    options |= {name.replace("_", "-"): str(value) for name, value in shape.items()}
+    words = [word for name, value in options.items() for word in (f"--{name}", value)]
+    return [sys.executable, "-m", "advisor.cli", "tune", *words, "--budget", f"{budget_s:.0f}s", "--resume", "--json"]
+
+
+def measure(folder: str, label: str, sizes: Sequence[int], budget_s: float) -> dict[str, Any]:
+    """Tune a shape; what the product said. Raises Refused where it left no table."""
+    variables = {**os.environ, "ADVISOR_HOME": os.path.join(folder, HOME)}
+    status, out, err = run(command(label, sizes, budget_s), variables, budget_s + LATE_S)
+    with open(os.path.join(folder, f"tune-{label.replace(':', '-')}.txt"), "w", encoding="utf-8") as file:
+        file.write(f"{out}\n{err}")
+    if status not in (DONE, PARTLY):
+        raise Refused(f"advisor tune ended with status {status}: {err[-600:]}")
+    keep(folder)
+    return {"status": status, "budget_s": budget_s, "said": last_object(out)}
+
+
+def run(words: Sequence[str], variables: dict[str, str], limit_s: float) -> tuple[int, str, str]:
+    """Exit status, output, errors; told to stop at the limit, as by Ctrl-C, and ended later."""
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen(words, env=variables, **pipes) as started:  # type: ignore[call-overload]
+        try:
+            out, err = started.communicate(timeout=limit_s)
+        except subprocess.TimeoutExpired:
+            started.send_signal(signal.SIGINT)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                started.wait(END_S)
+            started.kill()
+            out, err = started.communicate()
+    return started.returncode, out, err
+
+
+def last_object(text: str) -> Any:
+    """The JSON object at the end of a text; None where there is none."""
+    for line in (*reversed(text.splitlines()), text):
+        with contextlib.suppress(ValueError):
+            return json.loads(line)
+    return None
+
+
+def keep(folder: str) -> None:
+    """Copy the newest table's folder: table, log, machine.json."""
+    found = glob.glob(os.path.join(folder, HOME, "**", "decode.table.json"), recursive=True)
+    if found:
+        place = os.path.dirname(max(found, key=os.path.getmtime))
+        shutil.copytree(place, os.path.join(folder, POLICY), dirs_exist_ok=True)
