@@ -14,25 +14,23 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from advisor.errors import AdvisorError, BadInput
 from advisor.kernels.compilers import private_child
 from advisor.kernels.executor import Ask
-from advisor.kernels.expressions import evaluate
 from advisor.kernels.gpu import ncu
 from advisor.kernels.gpu.child import environment
-from advisor.kernels.gpu.counted import ASKED, REPLY
-from advisor.kernels.gpu.geometry import geometry
+from advisor.kernels.gpu.counted import ASKED, MARK, REPLIES
+from advisor.kernels.gpu.counts import Counters, Kernel, NoCounters, in_total
 from advisor.kernels.gpu.messages import Hello, Trial, encode
 from advisor.kernels.gpu.pool import GpuPool
-from advisor.kernels.memory import ITEM_BYTES
 from advisor.kernels.messages import Reply, decode
 from advisor.kernels.process import run
 from advisor.kernels.registry import origin
 from advisor.kernels.spec import KernelSpec
-from advisor.kernels.variant import Variant, names
+from advisor.kernels.variant import Variant
 from advisor.paths import cache_dir
 from advisor.records import Choice, Gpu, Problem
 
@@ -42,139 +40,104 @@ CALLS = 3
 LIMIT_S = 90.0
 """Wall-clock limit of one counting: importing, compiling and checking take seconds, and ncu waits for other ncus."""
 
-SECTOR_BYTES = 32
-"""Of the L2. Source: Nsight Compute, Profiling Guide, "L2 Cache"."""
-
-PERMISSION = "/proc/driver/nvidia/params"
-"""Where the driver says whether counters are for administrators only (RmProfilingAdminOnly)."""
-
-
-class Kernel(NamedTuple):
-    """Figures of one kernel of a call, or of a whole call; None where ncu had none.
-
-    Attributes:
-        name: the kernel's function.
-        duration_ns: under the profiler, alone on the device; not the time of a choice.
-        dram_read_bytes, dram_written_bytes: between L2 and memory.
-        l2_read_sectors, l2_written_sectors: of 32 bytes, asked of the L2 by multiprocessors.
-        global_reductions: reductions on global memory (red) that warps executed.
-        global_atomics: atomics on global memory that return a value (atom), likewise.
-        achieved_occupancy: warps that were active over the most that a multiprocessor holds, 0 to 1.
-        theoretical_occupancy: the same as registers, shared memory and block size allow it.
-    """
-
-    name: str
-    duration_ns: float | None = None
-    dram_read_bytes: float | None = None
-    dram_written_bytes: float | None = None
-    l2_read_sectors: float | None = None
-    l2_written_sectors: float | None = None
-    global_reductions: float | None = None
-    global_atomics: float | None = None
-    achieved_occupancy: float | None = None
-    theoretical_occupancy: float | None = None
-
-
-class Counters(NamedTuple):
-    """What one call of a choice did.
-
-    Attributes:
-        call: the whole call: sums of its kernels; occupancies of the kernel that took longest.
-        kernels: each kernel of a call in order, medians over the calls that were counted.
-        calls: how many were counted.
-        caches: flushed (before each pass over a kernel) or kept.
-        tool: what counted.
-        seconds: wall time that it took.
-    """
-
-    call: Kernel
-    kernels: tuple[Kernel, ...]
-    calls: int
-    caches: str
-    tool: str
-    seconds: float
-
-
-class NoCounters(NamedTuple):
-    """Why there are none. `remedy`: what would help, and who can do it. `everywhere`: no other choice fares better."""
-
-    reason: str
-    remedy: str
-    everywhere: bool = True
+Counted = Counters | NoCounters
+Wanted = tuple[Problem, Choice]
 
 
 def count(
     gpu: Gpu, spec: KernelSpec, variant: Variant, problem: Problem, choice: Choice, limit_s: float = LIMIT_S
-) -> Counters | NoCounters:
-    """Count what one call of a choice does on one problem, in a small program of its own under ncu.
+) -> Counted:
+    """Count what one call of a choice does on one problem; see `count_all`."""
+    return count_all(gpu, spec, (variant,), ((problem, choice),), limit_s)[0]
+
+
+def count_all(
+    gpu: Gpu, spec: KernelSpec, variants: Sequence[Variant], wanted: Sequence[Wanted], limit_s: float = LIMIT_S
+) -> tuple[Counted, ...]:
+    """Count what one call of each choice does on its problem, in one small program under ncu for each regime.
 
     Args:
         gpu: the device.
-        spec: of the problem's kernel.
-        variant: the one that the choice names.
-        problem: cold: caches are flushed before every kernel; warm: they keep what the calls before left in them.
-        choice: whose calls are counted.
-        limit_s: wall-clock limit, after which all of it is ended.
+        spec: of the problems' kernel.
+        variants: those that the choices name.
+        wanted: what is counted. Cold problems: caches are flushed before every kernel; warm ones: they keep what the
+            calls before left in them.
+        limit_s: wall-clock limit of a program, after which all of it is ended.
 
     Returns:
-        The counters, or why there are none: no ncu, no permission, counters held by somebody else, a hang, output
-        that cannot be read, or a choice that does not run.
+        In the order of `wanted`: the counters, or why there are none: no ncu, no permission, counters held by somebody
+        else, a hang, output that cannot be read, or a choice that does not run.
     """
     program = ncu.find()
     if program is None:
-        return NoCounters("ncu (Nsight Compute) is not installed", "install it, or put the folder of ncu on PATH")
-    begun = time.monotonic()
-    try:
-        asked = _asked(gpu, spec, variant, problem, choice)
-        status, output, reply = _run(program, gpu, problem, asked, limit_s)
-        found = judged(status, output, reply, limit_s)
-    except (AdvisorError, OSError) as error:
-        return NoCounters(str(error), "", everywhere=False)
-    if isinstance(found, NoCounters):
-        return found
-    caches = "flushed" if ncu.CACHES[problem.regime] == "all" else "kept"
-    return Counters(in_total(found), found, CALLS, caches, tool(program), time.monotonic() - begun)
-
-
-def count_each(
-    gpu: Gpu, spec: KernelSpec, variants: Sequence[Variant], problem: Problem, choices: Sequence[Choice]
-) -> Iterator[tuple[Choice, Counters | NoCounters]]:
-    """Count several choices on one problem, one after another; what holds everywhere is found out once."""
-    known = {(variant.name, variant.source_hash): variant for variant in variants}
+        none = NoCounters("ncu (Nsight Compute) is not installed", "install it, or put the folder of ncu on PATH")
+        return tuple(none for _ in wanted)
+    found: dict[Wanted, Counted] = {}
     refused: NoCounters | None = None
-    for choice in choices:
-        variant = known.get((choice.build.variant, choice.build.source_hash))
-        if variant is None:
-            yield choice, NoCounters("no such variant at hand, in this very version", "", everywhere=False)
-            continue
-        found = refused or count(gpu, spec, variant, problem, choice)
-        refused = found if isinstance(found, NoCounters) and found.everywhere else None
-        yield choice, found
+    for regime in dict.fromkeys(problem.regime for problem, _ in wanted):
+        own = [one for one in dict.fromkeys(wanted) if one[0].regime == regime]
+        known = [refused] * len(own) if refused else _of_regime(program, gpu, spec, variants, own, limit_s)
+        found.update(zip(own, known, strict=True))
+        refused = next((one for one in known if isinstance(one, NoCounters) and one.everywhere), None)
+    return tuple(found[one] for one in wanted)
 
 
 # --- running ---
 
 
-def _asked(gpu: Gpu, spec: KernelSpec, variant: Variant, problem: Problem, choice: Choice) -> bytes:
-    """The two lines that the counted program reads: the very trial that a worker would get, with nothing to time."""
-    with GpuPool(gpu, spec, (variant,)) as pool:
-        trial: Trial = pool._trial(problem, pool._possible(problem, choice.build), choice, Ask(0, 0.0), "normal")
-    return encode(Hello(origin(spec), 0, gpu.uuid or "")) + encode(trial)
+class Ran(NamedTuple):
+    """How a program under ncu ended.
+
+    Attributes:
+        status: ncu's exit status, 124 when it was ended at the limit.
+        output: all that ncu and the program printed.
+        replies: what the program said of its trials, in order; it may have got to some of them only.
+        limit_s: the limit.
+    """
+
+    status: int
+    output: str
+    replies: tuple[Reply, ...]
+    limit_s: float
 
 
-def _run(program: str, gpu: Gpu, problem: Problem, asked: bytes, limit_s: float) -> tuple[int, str, Reply | None]:
-    """Exit status, all that ncu and the program printed, what the program replied."""
+def _of_regime(
+    program: str, gpu: Gpu, spec: KernelSpec, variants: Sequence[Variant], wanted: Sequence[Wanted], limit_s: float
+) -> list[Counted]:
+    found: dict[Wanted, Counted] = {}
+    trials: dict[Wanted, Trial] = {}
+    begun = time.monotonic()
+    with GpuPool(gpu, spec, variants) as pool:
+        for problem, choice in wanted:
+            try:
+                trials[problem, choice] = pool.trial(problem, choice, Ask(0, limit_s), "normal")
+            except AdvisorError as error:
+                found[problem, choice] = NoCounters(str(error), "", everywhere=False)
+    if trials:
+        regime = wanted[0][0].regime
+        hello = Hello(origin(spec), 0, gpu.uuid or "")
+        each = judged(_run(program, regime, hello, list(trials.values()), limit_s), len(trials))
+        caches = "flushed" if ncu.CACHES[regime] == "all" else "kept"
+        seconds = (time.monotonic() - begun) / len(trials)
+        made = (CALLS, caches, tool(program), round(seconds, 3))
+        found.update(
+            (one, kernels if isinstance(kernels, NoCounters) else Counters(in_total(kernels), kernels, *made))
+            for one, kernels in zip(trials, each, strict=True)
+        )
+    return [found[one] for one in wanted]
+
+
+def _run(program: str, regime: str, hello: Hello, trials: Sequence[Trial], limit_s: float) -> Ran:
     with tempfile.TemporaryDirectory(prefix="advisor-ncu-") as folder:
         with open(os.path.join(folder, ASKED), "wb") as file:
-            file.write(asked)
+            file.writelines([encode(hello), *map(encode, trials)])
         log_path = os.path.join(folder, "log")
         limits = [str(CALLS), str(max(1, round(limit_s)))]
         target = [sys.executable, "-P", "-m", "advisor.kernels.gpu.counted", folder, *limits]
-        status, printed = run(
-            ncu.command(program, problem.regime, log_path, target), limit_s, variables=_variables(gpu.uuid or "")
-        )
-        log, reply = _read(log_path), _read(os.path.join(folder, REPLY))
-    return status, f"{printed}\n{log}", _reply(reply)
+        command = ncu.command(program, regime, log_path, target)
+        status, printed = run(command, limit_s, variables=_variables(hello.uuid))
+        log, said = _read(log_path), _read(os.path.join(folder, REPLIES))
+    return Ran(status, f"{printed}\n{log}", tuple(map(_reply, said.splitlines())), limit_s)
 
 
 def _variables(uuid: str) -> dict[str, str]:
@@ -193,12 +156,12 @@ def _read(path: str) -> str:
         return ""
 
 
-def _reply(line: str) -> Reply | None:
+def _reply(line: str) -> Reply:
     try:
         found = decode(line.encode())
-    except BadInput:
-        return None
-    return found if isinstance(found, Reply) else None
+    except BadInput as error:
+        return Reply("crashed", str(error))
+    return found if isinstance(found, Reply) else Reply("crashed", "no reply")
 
 
 @functools.cache
@@ -212,101 +175,79 @@ def tool(program: str) -> str:
 # --- judging ---
 
 
-def judged(status: int, output: str, reply: Reply | None, limit_s: float) -> tuple[Kernel, ...] | NoCounters:
-    """The kernels of one call, or why they are not known.
-
-    Args:
-        status: ncu's exit status; 124: ended at the limit.
-        output: all that was printed.
-        reply: what the counted program said, None where it did not get that far.
-        limit_s: the limit, to be named.
-    """
-    refused = ncu.refusal(output)
+def judged(ran: Ran, count: int) -> list[tuple[Kernel, ...] | NoCounters]:
+    """For each of so many trials the kernels of one call, or why they are not known."""
+    refused = _refused(ran)
     if refused is not None:
-        return NoCounters(refused.reason, refused.remedy)
-    if status == 124:
-        remedy = "is another profiler at work, or does a driver call hang? nvidia-smi must answer"
-        return NoCounters(f"ncu was ended after {limit_s:g} s", remedy)
-    words = ncu.complaint(output)
-    if reply is None:
-        last = words or " ".join(output.split())[-200:]
-        return NoCounters(f"ncu did not run the choice (exit status {status}): {last}", "try `ncu --version` by hand")
+        return [refused] * count
+    words = ncu.complaint(ran.output)
+    try:
+        launches = calls_of(ncu.parse(ran.output))
+    except BadInput as error:
+        unread = NoCounters(f"{error}{f'; ncu said: {words}' if words else ''}", "", everywhere=False)
+        return [unread] * count
+    return [_of_trial(ran, number, launches.get(number, [])) for number in range(1, count + 1)]
+
+
+def _refused(ran: Ran) -> NoCounters | None:
+    """Why nothing at all was counted, None where something may have been."""
+    known = ncu.refusal(ran.output)
+    if known is not None:
+        return NoCounters(known.reason, known.remedy)
+    if ran.status == 124:
+        remedy = "see whether another profiler is at work, and whether nvidia-smi answers"
+        return NoCounters(f"ncu was ended after {ran.limit_s:g} s", remedy)
+    if not ran.replies:
+        last = ncu.complaint(ran.output) or " ".join(ran.output.split())[-200:]
+        return NoCounters(f"ncu ran no choice (exit status {ran.status}): {last}", "try `ncu --version` by hand")
+    return None
+
+
+def _of_trial(ran: Ran, number: int, calls: list[list[ncu.Row]]) -> tuple[Kernel, ...] | NoCounters:
+    if number > len(ran.replies):
+        return NoCounters(f"no time was left within {ran.limit_s:g} s", "", everywhere=False)
+    reply = ran.replies[number - 1]
     if reply.status != "ok":
         return NoCounters(f"the choice did not run under ncu: {reply.status}: {reply.reason}", "", everywhere=False)
     try:
-        return of_call(ncu.parse(output), CALLS)
+        return of_call(calls)
     except BadInput as error:
-        return NoCounters(f"{error}{f'; ncu said: {words}' if words else ''}", "", everywhere=False)
+        return NoCounters(str(error), "", everywhere=False)
 
 
-def of_call(rows: Sequence[ncu.Row], calls: int) -> tuple[Kernel, ...]:
+def calls_of(rows: Sequence[ncu.Row]) -> dict[int, list[list[ncu.Row]]]:
+    """Number of a trial -> its calls, each the launches between its mark and the next one.
+
+    Raises:
+        BadInput: a launch before the first mark, or a mark without a number.
+    """
+    found: dict[int, list[list[ncu.Row]]] = {}
+    last: list[ncu.Row] | None = None
+    for row in rows:
+        if row.name == MARK and row.blocks is not None:
+            last = []
+            found.setdefault(row.blocks, []).append(last)
+        elif last is None or row.name == MARK:
+            raise BadInput("launches must come after the mark of their call", got=row.name)
+        else:
+            last.append(row)
+    return found
+
+
+def of_call(calls: Sequence[Sequence[ncu.Row]]) -> tuple[Kernel, ...]:
     """The kernels of one call: the same ones in every call, each figure the median.
 
     Raises:
-        BadInput: the launches are not so many equal calls, or no figure is known.
+        BadInput: calls are missing or differ, or no figure is known.
     """
-    size = len(rows) // calls
-    each = [rows[i * size : (i + 1) * size] for i in range(calls)]
-    alike = all([row.name for row in one] == [row.name for row in each[0]] for one in each)
-    if not size or len(rows) % calls or not alike:
-        got = [row.name for row in rows]
-        raise BadInput(f"launches must be those of {calls} equal calls", got=f"{len(got)} launches: {got[:12]}")
-    if not any(row.figures for row in rows):
+    each = [[row.name for row in rows] for rows in calls]
+    if len(each) != CALLS or not each[0] or any(one != each[0] for one in each):
+        raise BadInput(f"there must be {CALLS} calls of equal launches", got=[one[:6] for one in each])
+    if not any(row.figures for row in calls[0]):
         raise BadInput("a counter must have a value", got="n/a in every one")
-    return tuple(_median([one[i] for one in each]) for i in range(size))
+    return tuple(_median(rows) for rows in zip(*calls, strict=True))
 
 
 def _median(rows: Sequence[ncu.Row]) -> Kernel:
     fields = set.intersection(*(set(row.figures) for row in rows))
     return Kernel(rows[0].name, **{name: statistics.median(row.figures[name] for row in rows) for name in fields})
-
-
-SUMMED = tuple(metric.field for metric in ncu.METRICS if not metric.field.endswith("occupancy"))
-
-
-def in_total(kernels: Sequence[Kernel]) -> Kernel:
-    """Figures of a whole call: sums, None where a kernel's part is unknown; occupancies of the longest kernel."""
-    longest = max(kernels, key=lambda kernel: kernel.duration_ns or 0.0)
-    sums = {name: _sum([getattr(kernel, name) for kernel in kernels]) for name in SUMMED}
-    return longest._replace(name=" + ".join(kernel.name for kernel in kernels), **sums)
-
-
-def _sum(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return sum(known) if len(known) == len(values) else None
-
-
-# --- what a counter stands beside ---
-
-
-class Predicted(NamedTuple):
-    """What formulas say of one call, for the same figures: bytes of the DNF and of the variant, atomic updates."""
-
-    dnf_read_bytes: int
-    dnf_written_bytes: int
-    read_bytes: int
-    written_bytes: int
-    atomics: int
-
-
-def predicted(spec: KernelSpec, variant: Variant, problem: Problem, choice: Choice) -> Predicted:
-    """What is predicted of a choice: by the DNF's cost function, and by the header of its variant.
-
-    Elements are taken to be of the problem's dtype.
-
-    Raises:
-        BadInput: an expression of the header has no value here.
-    """
-    known, size = _names(spec, variant, problem, choice), ITEM_BYTES[problem.dtype]
-    dnf = spec.elements(problem)
-    read, written, atomics = (evaluate(text, known) for text in (variant.reads, variant.writes, variant.atomics))
-    return Predicted(dnf.read * size, dnf.written * size, read * size, written * size, atomics)
-
-
-def _names(spec: KernelSpec, variant: Variant, problem: Problem, choice: Choice) -> dict[str, int]:
-    """What a header's expressions may speak of: dims, knobs, and what its launch derives."""
-    known = names(problem, choice.build.knobs)
-    if variant.launch is None:
-        return known
-    values = geometry(spec, variant, problem, choice.build.knobs).numbers[-len(variant.launch.derived) :]
-    return {**known, **{name: value for (name, _), value in zip(variant.launch.derived, values, strict=False)}}

@@ -6,6 +6,7 @@ import csv
 import glob
 import math
 import os
+import re
 import shutil
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -33,15 +34,15 @@ METRICS = (
     Metric("l2_read_sectors", "lts__t_sectors_srcunit_tex_op_read.sum", ("sector",)),
     Metric("l2_written_sectors", "lts__t_sectors_srcunit_tex_op_write.sum", ("sector",)),
     Metric("global_reductions", "smsp__inst_executed_op_global_red.sum", ("inst",)),
-    Metric("global_atomics", "smsp__inst_executed_op_global_atom.sum", ("inst",)),
+    Metric("l2_atomic_sectors", "lts__t_sectors_srcunit_tex_op_atom.sum", ("sector",)),
     Metric("achieved_occupancy", "sm__warps_active.avg.pct_of_peak_sustained_active", ("%",), 0.01),
     Metric("theoretical_occupancy", "sm__maximum_warps_per_active_cycle_pct", ("%",), 0.01),
 )
 """What is counted. Sectors are those that multiprocessors asked of the L2: what its two halves exchange among
 themselves, and fetches from DRAM, are left out. Source: Nsight Compute, Profiling Guide, "Metrics Decoder"."""
 
-NAME = "Kernel Name"
-"""The column of the raw page that holds a kernel's name."""
+NAME, GRID = "Kernel Name", "Grid Size"
+"""Columns of the raw page beside the metrics."""
 
 CACHES = {"cold": "all", "warm": "none"}
 """Regime -> what ncu flushes before each pass over a kernel: all caches, or none."""
@@ -82,9 +83,10 @@ REFUSALS = (
 
 
 class Row(NamedTuple):
-    """One profiled kernel launch: its name, and the figures that ncu had, by field."""
+    """One profiled kernel launch: its name, the blocks of its grid along x, and the figures that ncu had, by field."""
 
     name: str
+    blocks: int | None
     figures: dict[str, float]
 
 
@@ -129,6 +131,7 @@ def complaint(text: str) -> str:
     """ncu's own errors, else its warnings, in one line; empty where it had none."""
     for mark in ("==ERROR==", "==WARNING=="):
         lines = [line.split(mark, 1)[1].strip() for line in text.splitlines() if mark in line]
+        lines = [line for line in lines if not line.startswith("Note:")]  # of clocks that are left as they are
         if lines:
             return " ".join(lines)[:400]
     return ""
@@ -160,7 +163,7 @@ def parse(text: str) -> tuple[Row, ...]:
         raise BadInput("ncu's page must have rows", got="its head alone")
     units, *rows = (dict(zip(head, row, strict=True)) for row in rest)
     _check_units(units)
-    return tuple(Row(row[NAME], _figures(row)) for row in rows)
+    return tuple(Row(row[NAME], _blocks(row.get(GRID, "")), _figures(row)) for row in rows)
 
 
 def _check_units(units: dict[str, str]) -> None:
@@ -173,6 +176,12 @@ def _check_units(units: dict[str, str]) -> None:
 def _figures(row: dict[str, str]) -> dict[str, float]:
     values = {metric: _number(row.get(metric.name, "")) for metric in METRICS}
     return {metric.field: value * metric.factor for metric, value in values.items() if value is not None}
+
+
+def _blocks(text: str) -> int | None:
+    """The first extent of a grid as ncu prints it, (52, 40, 1)."""
+    found = re.match(r"\(\s*(\d+)", text)
+    return int(found[1]) if found else None
 
 
 def _number(text: str) -> float | None:

@@ -72,6 +72,14 @@ class GpuPool:
         failed = len(answer.reply.reason.splitlines()) if answer.reply else len(programs)
         return Prepared(len(programs) - failed, failed, time.monotonic() - start)
 
+    def trial(self, problem: Problem, choice: Choice, ask: Ask, draw: str | None = None) -> Trial:
+        """What a worker is told to do; `draw` None: normal inputs, edge problems and other draws first.
+
+        Raises:
+            BadInput: the choice cannot run here, with what is missing.
+        """
+        return self._trial(problem, self._possible(problem, choice.build), choice, ask, draw)
+
     def joules(self, choice: Choice) -> float | None:
         """What the device used since its driver was loaded; None where NVML does not tell, as of a slice."""
         return gpu_joules(self.gpu.uuid or "")
@@ -85,8 +93,7 @@ class GpuPool:
     def _attempt(self, problem: Problem, choice: Choice, ask: Ask, draw: str | None) -> Measurement:
         skipped = Measurement(problem, choice, "skipped")
         try:
-            variant = self._possible(problem, choice.build)
-            trial = self._trial(problem, variant, choice, ask, draw)
+            trial = self.trial(problem, choice, ask, draw)
             lacking = self._lacking(trial)
             if lacking:
                 return skipped._replace(reason=lacking)

@@ -1,0 +1,80 @@
+"""Executables that stand for ncu: what they print and how they end is a case; no GPU and no profiler is needed."""
+
+import gzip
+import os
+import sys
+from pathlib import Path
+
+RECORDED = Path(__file__).resolve().parents[2] / "data" / "ncu"
+PERMISSION = (
+    "==ERROR== ERR_NVGPUCTRPERM - The user does not have permission to access NVIDIA GPU Performance Counters on the "
+    "target device 0. For instructions on enabling permissions and to get more information see "
+    "https://developer.nvidia.com/ERR_NVGPUCTRPERM"
+)
+HELD = (
+    "==ERROR== An error was reported by the driver:\n==ERROR== Profiling failed because a driver resource was "
+    "unavailable. Ensure that no other tool (like DCGM) is concurrently collecting profiling data."
+)
+
+_PROGRAM = """#!{python}
+import json, os, sys, time
+words = sys.argv[1:]
+with open({calls!r}, "a") as file:
+    file.write(json.dumps(words) + "\\n")
+if words == ["--version"]:
+    print("NVIDIA (R) Nsight Compute Command Line Profiler\\nVersion 2025.3.1.0 (build 1) (public-release)")
+    sys.exit(0)
+log = words[words.index("--log-file") + 1]
+folder = words[words.index("advisor.kernels.gpu.counted") + 1]
+trials = open(os.path.join(folder, "asked")).read().splitlines()[1:]
+def say(text):
+    with open(log, "a") as file:
+        file.write(text)
+def ran(replies=None):
+    ok = [{{"reply": {{"status": "ok"}}}}] * len(trials)
+    with open(os.path.join(folder, "replies"), "w") as file:
+        file.writelines(json.dumps(one) + "\\n" for one in (ok if replies is None else replies))
+{body}
+"""
+
+
+def install(folder, body):
+    """A program named ncu in a folder of its own. Its body may use say, ran, trials; `calls` beside it has every argv.
+
+    Returns:
+        (the folder for PATH, the file of calls).
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    path, calls = folder / "ncu", folder / "calls"
+    path.write_text(_PROGRAM.format(python=sys.executable, calls=str(calls), body=body))
+    os.chmod(path, 0o755)
+    return str(folder), calls
+
+
+def recorded(name, size, marked=True, choices=1):
+    """A recording as the counted program would have left it: a mark before each call.
+
+    The recordings were made before there were marks, which are put in here: launches of a kernel that does nothing.
+
+    Args:
+        name: of the recording.
+        size: kernels of a call.
+        marked: whether marks are there at all.
+        choices: how many choices, of three calls each, are taken.
+    """
+    text = gzip.decompress((RECORDED / f"{name}.csv.gz").read_bytes()).decode()
+    lines = text.splitlines(keepends=True)
+    first = next(i for i, line in enumerate(lines) if line.startswith('"0"'))
+    head, rows = lines[:first], lines[first : first + 3 * size * choices]
+    made = []
+    for i, row in enumerate(rows):
+        if marked and i % size == 0:
+            made.append(_mark(row, i // size // 3 + 1))
+        made.append(row)
+    return "".join([*head, *made])
+
+
+def _mark(row, number):
+    cells = row.rstrip("\n").strip('"').split('","')
+    cells[4], cells[8] = "advisor_mark", f"({number}, 1, 1)"
+    return '"' + '","'.join(cells) + '"\n'

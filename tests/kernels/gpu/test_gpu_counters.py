@@ -1,0 +1,295 @@
+"""Counting with programs that stand for ncu: figures where it works, and where it does not, why and what would help."""
+
+import json
+import os
+import sys
+import time
+
+import fake_ncu
+import pytest
+from gpu_fixtures import DECODE, H200
+
+from advisor.errors import BadInput
+from advisor.kernels.gpu import counters, counts, ncu
+from advisor.kernels.gpu.counts import Counters, Kernel, NoCounters
+from advisor.kernels.gpu.space import gpu_space
+from advisor.kernels.header import GPU_LANGUAGES
+from advisor.kernels.messages import Reply
+from advisor.kernels.variant import variants
+
+VARIANTS = variants("decode", (), GPU_LANGUAGES)
+GROUPED = {"batch": 1, "heads": 40, "kv_heads": 8, "head_dim": 128}
+TOOLS = (("cupy-14.2", "cuda"), ("triton-3.6", "triton"))
+
+
+def wanted(name, n=4096, regime="cold"):
+    """A choice at its variant's defaults, with its problem."""
+    problem = DECODE.problem(n, "float16", regime, **GROUPED)
+    variant = next(v for v in VARIANTS if v.name == name)
+    choices = gpu_space(H200, DECODE, (variant,), problem, TOOLS)
+    return problem, next((c for c in choices if c.build.knobs == variant.defaults), choices[0])
+
+
+MMA = wanted("batched_mma")
+
+
+@pytest.fixture
+def fake(tmp_path, monkeypatch):
+    """Puts a program named ncu on PATH, and nothing else; gives what it was called with."""
+    monkeypatch.setattr(ncu, "PLACES", ())
+    monkeypatch.setenv("ADVISOR_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("PATH", "/nonexistent")
+    counters.tool.cache_clear()
+
+    def put(body):
+        folder, calls = fake_ncu.install(tmp_path / "bin", body)
+        monkeypatch.setenv("PATH", folder)
+
+        def called():
+            every = [json.loads(line) for line in calls.read_text().splitlines()] if calls.exists() else []
+            return [words for words in every if words != ["--version"]]
+
+        return called
+
+    return put
+
+
+def count(one=MMA, limit_s=30.0):
+    """The outcome for one choice."""
+    variant = next(v for v in VARIANTS if v.name == one[1].build.variant)
+    return counters.count(H200, DECODE, variant, *one, limit_s)
+
+
+# --- where it works ---
+
+
+def test_a_choice_is_counted(fake):
+    called = fake(f"say({fake_ncu.recorded('decode_cuda', 1)!r}); ran()")
+    found = count()
+    assert isinstance(found, Counters), found
+    assert (found.calls, found.caches, found.tool) == (3, "flushed", "ncu 2025.3.1.0")
+    assert found.kernels == (found.call,)
+    assert found.call.name == "decode_batched_mma"
+    assert (found.call.duration_ns, found.call.l2_read_sectors) == (15264.0, 579560.0)  # medians of three
+    (words,) = called()
+    assert sys.executable in words
+
+
+def test_kernels_of_a_call_are_summed_but_not_their_occupancies(fake):
+    fake(f"say({fake_ncu.recorded('decode_triton', 2)!r}); ran()")
+    found = count(wanted("batched_triton"))
+    assert isinstance(found, Counters), found
+    part, merge = found.kernels
+    assert (part.name, merge.name, found.call.name) == ("_part", "_merge", "_part + _merge")
+    for field in counts.SUMMED:
+        assert getattr(found.call, field) == getattr(part, field) + getattr(merge, field)
+    assert found.call.theoretical_occupancy == part.theoretical_occupancy < merge.theoretical_occupancy
+
+
+def test_choices_of_one_regime_are_counted_by_one_program_and_each_gets_its_own(fake):
+    called = fake(f"say({fake_ncu.recorded('decode_cuda', 1, choices=2)!r}); ran()")
+    asked = [MMA, wanted("split_w4")]
+    found = counters.count_all(H200, DECODE, VARIANTS, [*asked, MMA])
+    assert [one.call.name for one in found] == ["decode_batched_mma", "decode_split_w4", "decode_batched_mma"]
+    assert len(called()) == 1
+
+
+def test_each_regime_has_its_own_program(fake):
+    called = fake(f"say({fake_ncu.recorded('decode_cuda', 1)!r}); ran()")
+    found = counters.count_all(H200, DECODE, VARIANTS, [MMA, wanted("batched_mma", regime="warm")])
+    assert [one.caches for one in found] == ["flushed", "kept"]
+    assert [words[words.index("--cache-control") + 1] for words in called()] == ["all", "none"]
+
+
+def test_counted_traffic_lies_near_what_is_predicted(fake):
+    """Bytes of DRAM beside the DNF's, sectors beside the variant's own, atomics beside its header's."""
+    fake(f"say({fake_ncu.recorded('decode_cuda', 1, choices=2)!r}); ran()")
+    for one in (MMA, wanted("split_w4")):
+        variant = next(v for v in VARIANTS if v.name == one[1].build.variant)
+        found = counters.count_all(H200, DECODE, VARIANTS, [MMA, wanted("split_w4")])[one is not MMA].call
+        said = counts.predicted(DECODE, variant, *one)
+        assert said.dram_read_bytes <= found.dram_read_bytes <= 1.01 * said.dram_read_bytes
+        assert 0.8 <= found.l2_read_sectors / said.l2_read_sectors <= 1.2
+        assert found.l2_atomic_sectors + found.global_reductions == said.atomics
+
+
+def test_the_worker_sees_its_device_alone_and_locks_lie_in_a_folder_of_ones_own(fake, monkeypatch):
+    monkeypatch.setenv("TMPDIR", "/tmp")
+    keys = "{key: os.environ.get(key) for key in ('CUDA_VISIBLE_DEVICES', 'TMPDIR', 'CUPY_CACHE_DIR')}"
+    fake(f"say('==ERROR== ' + json.dumps({keys}))")
+    found = count()
+    told = json.loads(found.reason[found.reason.index("{") :])
+    assert told["CUDA_VISIBLE_DEVICES"] == H200.uuid
+    assert told["TMPDIR"].endswith("gpu/ncu")
+    assert os.stat(told["TMPDIR"]).st_mode & 0o777 == 0o700
+    assert told["CUPY_CACHE_DIR"]
+
+
+# --- where it does not ---
+
+
+def test_without_ncu_there_are_no_counters_and_the_remedy_says_so(fake):
+    found = count()
+    assert isinstance(found, NoCounters)
+    assert "not installed" in found.reason
+    assert found.remedy
+    assert found.everywhere
+
+
+def test_without_permission_the_host_side_remedy_is_told_and_nothing_is_tried_twice(fake):
+    called = fake(f"say({fake_ncu.PERMISSION!r} + chr(10)); ran(); sys.exit(1)")
+    cold, warm = counters.count_all(H200, DECODE, VARIANTS, [MMA, wanted("batched_mma", regime="warm")])
+    assert isinstance(cold, NoCounters)
+    assert "ERR_NVGPUCTRPERM" in cold.reason
+    assert "NVreg_RestrictProfilingToAdminUsers=0" in cold.remedy
+    assert "--cap-add SYS_ADMIN" in cold.remedy
+    assert warm == cold
+    assert len(called()) == 1
+
+
+def test_the_permission_code_on_standard_output_is_seen_too(fake):
+    fake(f"print({fake_ncu.PERMISSION!r}); sys.exit(1)")
+    assert "ERR_NVGPUCTRPERM" in count().reason
+
+
+def test_an_agent_that_holds_the_counters_is_named_and_left_alone(fake, tmp_path):
+    """As long as it is there; afterwards they can be had."""
+    agent = tmp_path / "agent.pid"
+    agent.write_text("1")
+    page = fake_ncu.recorded("decode_cuda", 1)
+    fake(f"ran()\nif os.path.exists({str(agent)!r}):\n    say({fake_ncu.HELD!r} + chr(10)); sys.exit(9)\nsay({page!r})")
+    found = count()
+    assert isinstance(found, NoCounters)
+    assert "DCGM" in found.reason
+    assert "dcgmi profiling --pause" in found.remedy
+    assert agent.exists()
+    agent.unlink()
+    assert isinstance(count(), Counters)
+
+
+def test_one_that_hangs_is_ended_with_all_that_it_started(fake, tmp_path):
+    pid = tmp_path / "pid"
+    sleeper = "import subprocess; child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'])"
+    fake(f"{sleeper}; open({str(pid)!r}, 'w').write(str(child.pid)); time.sleep(600)")
+    found = count(limit_s=2.0)
+    assert isinstance(found, NoCounters)
+    assert "ended after 2 s" in found.reason
+    assert found.everywhere
+    until = time.monotonic() + 10
+    while _runs(int(pid.read_text())) and time.monotonic() < until:
+        time.sleep(0.02)
+    assert not _runs(int(pid.read_text()))
+
+
+def _runs(pid):
+    try:
+        with open(f"/proc/{pid}/stat", encoding="ascii") as file:
+            return file.read().rpartition(")")[2].split()[0] not in "ZX"
+    except FileNotFoundError:
+        return False
+
+
+CUT = fake_ncu.recorded("decode_cuda", 1)
+
+UNREADABLE = {
+    "garbage": ("say('%PDF-1.4 ' + chr(7) * 100 + chr(10))", "raw page"),
+    "nothing": ("pass", "raw page"),
+    "cut in a line": (f"say({CUT[:-700]!r})", "whole line"),
+    "cut after a line": (f"say({CUT[: CUT.rindex(chr(10), 0, -1) + 1]!r})", "3 calls"),
+    "cut after two calls": (f"say({''.join(CUT.splitlines(keepends=True)[:-2])!r})", "3 calls"),
+    "no marks": (f"say({fake_ncu.recorded('decode_cuda', 1, marked=False)!r})", "mark of their call"),
+}
+
+
+@pytest.mark.parametrize("case", UNREADABLE)
+def test_what_cannot_be_read_gives_no_figures(fake, case):
+    body, words = UNREADABLE[case]
+    fake(f"{body}; ran()")
+    found = count()
+    assert isinstance(found, NoCounters), found
+    assert words in found.reason
+    assert not found.everywhere
+
+
+def test_a_page_without_any_value_gives_no_figures(fake):
+    page = fake_ncu.recorded("decode_cuda", 1)
+    for metric in ncu.METRICS:
+        page = page.replace(metric.name, f"gone_{metric.field}")
+    fake(f"say({page!r}); ran()")
+    assert "n/a" in count().reason
+
+
+def test_ncu_that_never_ran_the_choice_is_told_with_its_own_words(fake):
+    fake("say('==ERROR== The application terminated before any instrumented call' + chr(10)); sys.exit(1)")
+    found = count()
+    assert "exit status 1" in found.reason
+    assert "terminated before" in found.reason
+    fake("os.kill(os.getpid(), 9)")
+    assert "exit status -9" in count().reason
+
+
+def test_a_choice_that_does_not_run_says_why_and_the_next_one_is_counted(fake):
+    replies = [{"reply": {"status": "skipped", "reason": "out of device memory"}}, {"reply": {"status": "ok"}}]
+    page = fake_ncu.recorded("decode_cuda", 1, choices=2)
+    page = "".join(line for line in page.splitlines(keepends=True) if "mma" not in line and '"(1, 1, 1)"' not in line)
+    fake(f"say({page!r}); ran({replies!r})")
+    first, second = counters.count_all(H200, DECODE, VARIANTS, [MMA, wanted("split_w4")])
+    assert "out of device memory" in first.reason
+    assert isinstance(second, Counters), second
+
+
+def test_choices_that_were_not_begun_have_no_counters_but_the_others_do(fake):
+    fake(f"say({fake_ncu.recorded('decode_cuda', 1)!r}); ran([{{'reply': {{'status': 'ok'}}}}])")
+    first, second = counters.count_all(H200, DECODE, VARIANTS, [MMA, wanted("split_w4")])
+    assert isinstance(first, Counters)
+    assert "no time was left" in second.reason
+
+
+def test_a_choice_that_cannot_be_is_refused_before_anything_runs(fake):
+    called = fake("ran()")
+    problem, choice = MMA
+    gone = choice._replace(build=choice.build._replace(source_hash="0" * 12))
+    (found,) = counters.count_all(H200, DECODE, VARIANTS, [(problem, gone)])
+    assert isinstance(found, NoCounters)
+    assert not found.everywhere
+    assert not called()
+
+
+def test_a_torn_reply_is_a_crash():
+    assert counters._reply('{"reply": {"sta').status == "crashed"
+    assert counters._reply('{"phase": {"phase": "run"}}').status == "crashed"
+    assert counters._reply('{"reply": {"status": "ok"}}') == Reply("ok")
+
+
+# --- pure parts ---
+
+
+def row(name, blocks=1, **figures):
+    return ncu.Row(name, blocks, figures)
+
+
+def test_launches_between_marks_are_calls():
+    rows = [row("advisor_mark", 2), row("a"), row("b"), row("advisor_mark", 2), row("a"), row("advisor_mark", 5)]
+    found = counters.calls_of(rows)
+    assert {n: [[r.name for r in call] for call in calls] for n, calls in found.items()} == {
+        2: [["a", "b"], ["a"]],
+        5: [[]],
+    }
+
+
+def test_calls_of_unequal_launches_are_refused():
+    same = [row("a", duration_ns=1.0)]
+    with pytest.raises(BadInput, match="equal launches"):
+        counters.of_call([same, same, [*same, row("b")]])
+    with pytest.raises(BadInput, match="equal launches"):
+        counters.of_call([[], [], []])
+
+
+def test_a_figure_that_one_call_lacks_is_unknown():
+    calls = [[row("a", duration_ns=1.0, dram_read_bytes=1.0)], [row("a", duration_ns=3.0)], [row("a", duration_ns=2.0)]]
+    assert counters.of_call(calls) == (Kernel("a", duration_ns=2.0),)
+
+
+def test_a_sum_with_an_unknown_part_is_unknown():
+    whole = counts.in_total([Kernel("a", 1.0, 5.0, achieved_occupancy=0.5), Kernel("b", 2.0, achieved_occupancy=0.1)])
+    assert whole == Kernel("a + b", 3.0, None, achieved_occupancy=0.1)
