@@ -30,6 +30,7 @@ Regime = typer.Option(help="warm: calls find their inputs in cache. cold: other 
 Objective = typer.Option(
     help="Best at what. latency: time. robust: mean time beside a busy neighbour. efficiency: effort within 5 % of it."
 )
+Device = typer.Option(help="cpu, or a GPU by the number that CUDA programs started here would use: cuda:0.")
 KernelDir = Annotated[
     list[str] | None, typer.Option("--kernel-dir", help="A folder with further variants. Repeatable.")
 ]
@@ -134,10 +135,11 @@ def tune(
     ] = False,
     compilers: Annotated[str, typer.Option(help="Compilers to try, comma separated: first, all, or names.")] = "first",
     seed: Annotated[int, typer.Option(min=0, help="Seed of inputs, search and race order.")] = 0,
+    device: Annotated[str, Device] = "cpu",
     kernel_dir: KernelDir = None,
     as_json: Json = False,
 ) -> None:
-    """Measure on this machine and write its deployment table."""
+    """Measure on this machine, or on one of its GPUs, and write the deployment table."""
     from advisor import pipeline, show, tuning
     from advisor.arguments import seconds, sizes
 
@@ -157,6 +159,7 @@ def tune(
         kernel_dirs=tuple(kernel_dir or ()),
         regime=regime,
         objective=objective,
+        device=device,
     )
     with show.progress(say) as progress:
         results = tuning.tune(request, progress, say)
@@ -226,6 +229,7 @@ def verify(
     n: Annotated[str | None, typer.Option("--n", help="Further sizes beside the edge shapes.")] = None,
     dtype: Annotated[str | None, typer.Option(help="This element type only.")] = None,
     variant: Annotated[str | None, typer.Option(help="These variants only, comma separated.")] = None,
+    device: Annotated[str, Device] = "cpu",
     kernel_dir: KernelDir = None,
     as_json: Json = False,
 ) -> None:
@@ -239,6 +243,7 @@ def verify(
         dtype=dtype,
         variants=() if variant is None else tuple(dict.fromkeys(word.strip() for word in variant.split(","))),
         kernel_dirs=tuple(kernel_dir or ()),
+        device=device,
     )
     with show.progress(say) as progress:
         rows = pipeline.verify(asked, progress)

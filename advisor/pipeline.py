@@ -10,11 +10,16 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from advisor import codec
+from advisor.device import CPU, is_device
 from advisor.errors import AdvisorError, BadInput, UnknownName
 from advisor.kernels import registry
+from advisor.kernels.available import check as check_tools
+from advisor.kernels.gpu.device import target
+from advisor.kernels.gpu.geometry import check_header
+from advisor.kernels.header import GPU_LANGUAGES
 from advisor.kernels.memory import USABLE, need_bytes, operand_sets, room_bytes
 from advisor.kernels.variant import Variant, check_expressions, for_machine, variants
-from advisor.records import REGIMES, Machine, Problem
+from advisor.records import REGIMES, Gpu, Machine, Problem
 from advisor.search.space import space_options
 from advisor.topology import probe as topology
 
@@ -24,6 +29,10 @@ if TYPE_CHECKING:
     from advisor.kernels.verify import Row
     from advisor.lookup import Policy
     from advisor.search.request import Progress
+
+
+Need = tuple[int, Problem]
+"""Bytes that a problem takes."""
 
 
 def kernel_names(text: str, kernel_dirs: Sequence[str] = (), tabled: Sequence[str] = ()) -> tuple[str, ...]:
@@ -76,19 +85,66 @@ def check_memory(spec: KernelSpec, problems: Sequence[Problem], machine: Machine
     Raises:
         BadInput: with the largest size that fits, roughly.
     """
-    room = room_bytes()
+    if machine is not None and is_device(machine.limits_id):
+        room, needs = _device_memory(spec, problems, machine.gpus[0])
+    else:
+        room = room_bytes()
+        needs = [(need_bytes(spec, p, operand_sets(machine, spec, p) if machine else 1), p) for p in problems]
     usable = math.inf if room is None else USABLE * room
-    needs = [(need_bytes(spec, p, operand_sets(machine, spec, p) if machine else 1), p) for p in problems]
     large = [(need, problem) for need, problem in needs if need > usable]
     if large:
         need, problem = large[0]
         cold = " in the cold regime" if problem.regime == "cold" else ""
+        where = machine.gpus[0].name if machine is not None and is_device(machine.limits_id) else ""
         raise BadInput(
-            "the operands must fit into memory",
+            f"the operands must fit into {f'the free memory of the {where}' if where else 'memory'}",
             got=f"n = {problem.n}, which needs {need / 2**30:.3g} GiB{cold}",
             allowed=f"{usable / 2**30:.3g} GiB, about n = {max(1, int(problem.n * usable / need))}",
             next_step="ask for smaller sizes, or a smaller shape",
         )
+
+
+def _device_memory(spec: KernelSpec, problems: Sequence[Problem], gpu: Gpu) -> tuple[int | None, list[Need]]:
+    """What is free on a device, and what each problem takes there."""
+    from advisor.kernels.gpu import memory
+
+    needs = [(memory.need_bytes(spec, p, memory.sets(spec, p)), p) for p in problems]
+    return memory.room_bytes(gpu), needs
+
+
+# --- variants ---
+
+
+def variants_for(kernel: str, kernel_dirs: Sequence[str], machine: Machine) -> tuple[Variant, ...]:
+    """The variants of a kernel for a machine's CPUs, or for its device.
+
+    Raises:
+        BadInput: a device, and the kernel has none for it.
+    """
+    if not is_device(machine.limits_id):
+        return for_machine(variants(kernel, kernel_dirs), machine)
+    found = variants(kernel, kernel_dirs, GPU_LANGUAGES)
+    if not found:
+        raise BadInput(
+            f"{kernel} must have variants for a GPU",
+            got="none",
+            allowed=", ".join(GPU_LANGUAGES),
+            next_step="see docs/add-a-gpu-variant.md, or tune it on the CPU",
+        )
+    return found
+
+
+def check_headers(spec: KernelSpec, found: Sequence[Variant], problems: Sequence[Problem]) -> None:
+    """Refuse variants whose headers lie, before anything is run.
+
+    Raises:
+        BadInput: naming the source and the expression.
+    """
+    for variant in found:
+        if variant.language in GPU_LANGUAGES:
+            check_header(spec, variant, problems)
+        else:
+            check_expressions(variant, problems)
 
 
 # --- probe ---
@@ -196,13 +252,15 @@ def _meant(names: Sequence[str], given: Mapping[str, Mapping[str, Any]]) -> list
 
 
 class VerifyRequest(NamedTuple):
-    """What `advisor verify` is asked. `dtype` None: all; `variants` empty: all; `sizes`: beside the edge problems."""
+    """What `advisor verify` is asked. `dtype` None: all; `variants` empty: all; `sizes`: beside the edge problems;
+    `device`: cpu, or cuda:N."""
 
     kernels: tuple[str, ...]
     sizes: tuple[int, ...] = ()
     dtype: str | None = None
     variants: tuple[str, ...] = ()
     kernel_dirs: tuple[str, ...] = ()
+    device: str = CPU
 
 
 class _Part(NamedTuple):
@@ -220,15 +278,17 @@ def verify(asked: VerifyRequest, progress: Progress) -> list[tuple[str, Row]]:
         (kernel, row) pairs in the order checked.
 
     Raises:
-        BadInput: no compiler, a dtype that no kernel has, or a size that does not fit into memory.
+        BadInput: no compiler, no such device, a dtype that no kernel has, or a size that does not fit into memory.
         UnknownName: a variant that no kernel has.
     """
     from advisor.kernels.verify import rows
 
-    machine = topology.probe()
-    space_options(machine)  # without a compiler nothing can be checked, and that is no success
+    machine = target(topology.probe(), asked.device)
+    parts, languages = _parts(asked, machine), {tool.language for tool in space_options(machine).compilers}
+    if parts:  # without a tool nothing can be checked, and that is no success
+        check_tools([variant for part in parts for variant in part.variants], languages)
     found: list[tuple[str, Row]] = []
-    for part in _parts(asked, machine):
+    for part in parts:
         progress.stage(f"verify {part.spec.name}", None)
         for row in rows(machine, part.spec, part.variants, part.problems):
             found.append((part.spec.name, row))
@@ -257,10 +317,9 @@ def _part(asked: VerifyRequest, spec: KernelSpec, machine: Machine) -> _Part:
     dtypes = spec.dtypes if asked.dtype is None else tuple({asked.dtype} & set(spec.dtypes))
     further = [spec.problem(n, asked.dtype or "float32") for n in asked.sizes if dtypes]
     problems = tuple(problem for problem in (*spec.edges(), *further) if problem.dtype in dtypes)
-    check_memory(spec, problems)
-    found = for_machine(variants(spec.name, asked.kernel_dirs), machine)
-    for variant in found:
-        check_expressions(variant, problems)
+    check_memory(spec, problems, machine if is_device(machine.limits_id) else None)
+    found = variants_for(spec.name, asked.kernel_dirs, machine)
+    check_headers(spec, found, problems)
     return _Part(spec, found, problems)
 
 

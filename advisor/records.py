@@ -309,13 +309,13 @@ class Section(NamedTuple):
     `tuned_n` in ascending order; first and last bound the tuned region. `default` is the choice an untuned machine
     would take, `default_points` its figures, so that every answer can say what it gains. `objective` is what the rows
     were chosen for, `alternatives` has rows for others that the figures allow. `wins`: objective -> tuned n at which
-    this section's choice is the best of all process parts.
+    this section's choice is the best of all process parts. On a GPU `process` is None.
     """
 
     dtype: str
     shape: Pairs
     regime: str
-    process: Process
+    process: Process | None
     tuned_n: tuple[int, ...]
     rows: tuple[Row, ...]
     default: Choice

@@ -110,15 +110,17 @@ def tuned(result: TuneResult) -> str:
     picked = [(verdict, chosen(result, verdict)) for verdict in finals]
     tools = {(choice.build.compiler, choice.build.flags) for _, choice in picked}
     table = render.table()
-    for name in ("n", "time", "vs default", "shared core", "threads"):
+    on_host = any(choice.team for _, choice in picked)
+    for name in ("n", "time", "vs default", *(("shared core", "threads") if on_host else ())):
         table.add_column(name, justify="right")
-    for name in ("wait policy", "run", "next best"):
+    for name in (*(("wait policy",) if on_host else ()), "run", "next best"):
         table.add_column(name)
     for verdict, choice in picked:
         known = {one.choice: one for one in figures_of(verdict, result.outcome.stolen, result.outcome.energy)}
         table.add_row(*_tuned_row(verdict, choice, known, len(tools) > 1))
-    same = [f"built with {compiler}, flags {flags}" for compiler, flags in tools if len(tools) == 1]
-    return "\n".join([render.rendered(table), *_regime_words(result), *same, *_tuned_facts(result)])
+    same = [f"built with {_tool_words(*tool)}" for tool in tools if len(tools) == 1]
+    where = [f"on {result.device}"] if result.device else []
+    return "\n".join([render.rendered(table), *_regime_words(result), *where, *same, *_tuned_facts(result)])
 
 
 def _regime_words(result: TuneResult) -> list[str]:
@@ -128,15 +130,19 @@ def _regime_words(result: TuneResult) -> list[str]:
     return [", ".join([*words, *(f"{regime} cache" for regime in sorted(regimes))])] if words or regimes else []
 
 
+def _tool_words(compiler: str, flags: str) -> str:
+    return compiler if flags == "none" else f"{compiler}, flags {flags}"
+
+
 def _tuned_row(verdict: Verdict, choice: Choice, known: Mapping[Choice, Figures], with_tools: bool) -> list[str]:
     own = known.get(choice)
+    shared = f"{own.fragility:.3g}x" if own and own.fragility is not None else "-"
+    on_host = [shared, str(choice.team.threads), _wait_words(choice)] if choice.team else []
     return [
         str(verdict.problem.n),
         duration(own.quiet.p25_ns) if own and own.quiet else "-",
         _gain_words(verdict, choice),
-        f"{own.fragility:.3g}x" if own and own.fragility is not None else "-",
-        str(choice.team.threads) if choice.team else "-",
-        _wait_words(choice),
+        *on_host,
         choice_words(choice, with_tools),
         _margin(verdict) if choice == verdict.winner else f"{_ratio(verdict, choice) - 1:+.1%} of the fastest",
     ]
@@ -210,14 +216,17 @@ def verified(rows: Sequence[tuple[str, Row]]) -> str:
     """The result of `verify` for people.
 
     A line a variant, dtype and draw of inputs: the error nearest its tolerance, or furthest past it, beside that one.
-    Then what it was made with, and the failures.
+    Where a variant rounds more than the others a column says which arithmetic the tolerance is for. Then what it was
+    made with, and the failures.
     """
     table = render.table()
-    for name in ("kernel", "variant", "dtype", "draw", "checks", "worst error", "tolerance", "at", "status"):
+    told = ("arithmetic",) if any(row.arithmetic != "real" for _, row in rows) else ()
+    for name in ("kernel", "variant", "dtype", "draw", *told, "checks", "worst error", "tolerance", "at", "status"):
         table.add_column(name, justify="right" if name in ("checks", "worst error", "tolerance") else "left")
-    groups: dict[tuple[str, str, str, str], list[Row]] = {}
+    groups: dict[tuple[str, ...], list[Row]] = {}
     for kernel, row in rows:
-        groups.setdefault((kernel, row.variant, row.problem.dtype, row.draw), []).append(row)
+        key = kernel, row.variant, row.problem.dtype, row.draw, *((row.arithmetic,) if told else ())
+        groups.setdefault(key, []).append(row)
     for key in sorted(groups):
         table.add_row(*key, str(len(groups[key])), *_worst(groups[key]), _statuses(groups[key]))
     return "\n".join([render.rendered(table), *_made_with(rows), *_failures(rows)])

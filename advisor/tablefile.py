@@ -148,9 +148,11 @@ def _check_section(section: Json) -> None:
     for key in ("dtype", "regime"):
         _need(isinstance(section[key], str), key, "text", section[key])
     _need(all(_whole(v, 0) for v in section["shape"].values()), "shape", "whole numbers", section["shape"])
-    _need(isinstance(section["process"]["wait_policy"], str), "wait_policy", "text", section["process"])
-    spin = section["process"]["spin"]
-    _need(spin is None or _whole(spin, 0), "spin", "a whole number or null", spin)
+    process = section["process"]
+    if process is not None:
+        _need(isinstance(process["wait_policy"], str), "wait_policy", "text", process)
+        spin = process["spin"]
+        _need(spin is None or _whole(spin, 0), "spin", "a whole number or null", spin)
     tuned = section["tuned_n"]
     _need(bool(tuned) and all(_whole(n, 1) for n in tuned), "tuned_n", "whole numbers of at least 1", tuned)
     _need(tuned == sorted(set(tuned)), "tuned_n", "ascending", tuned)

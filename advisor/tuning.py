@@ -15,12 +15,16 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from advisor import __version__, codec, paths
+from advisor import __version__, codec, device, paths
+from advisor.device import CPU, is_device
 from advisor.errors import BadInput, UnknownName
 from advisor.kernels import pools, registry
+from advisor.kernels.available import check as check_tools
+from advisor.kernels.gpu import memory
+from advisor.kernels.gpu.device import target
 from advisor.kernels.memory import is_evicted
-from advisor.kernels.variant import check_expressions, for_machine, variants
-from advisor.pipeline import check_memory, check_shape, own_shape
+from advisor.kernels.power import gpu_joules
+from advisor.pipeline import check_headers, check_memory, check_shape, own_shape, variants_for
 from advisor.probing import folder_of, remember
 from advisor.records import (
     OBJECTIVES,
@@ -67,6 +71,7 @@ class TuneRequest(NamedTuple):
     """What `advisor tune` is asked.
 
     `shape` has the entries that were given; each counts for the kernels that have it, and defaults fill the rest.
+    `device`: cpu, or cuda:N, the number that CUDA programs started here would use.
     """
 
     kernels: tuple[str, ...]
@@ -83,12 +88,13 @@ class TuneRequest(NamedTuple):
     kernel_dirs: tuple[str, ...] = ()
     regime: str = "warm"
     objective: str = "latency"
+    device: str = CPU
 
 
 class TuneResult(NamedTuple):
     """One kernel's tuning. `table` None and `missing` not empty where no table could be made or not all was done.
 
-    `failed`: nothing came of it, and neither more time nor --resume would help.
+    `failed`: nothing came of it, and neither more time nor --resume would help. `device`: the GPU in a few words.
     """
 
     kernel: str
@@ -100,6 +106,7 @@ class TuneResult(NamedTuple):
     notes: tuple[str, ...]
     failed: bool = False
     objective: str = "latency"
+    device: str | None = None
 
 
 def tune(request: TuneRequest, progress: Progress, say: Callable[[str], None] | None = None) -> list[TuneResult]:
@@ -111,21 +118,23 @@ def tune(request: TuneRequest, progress: Progress, say: Callable[[str], None] | 
         say: told before tuning starts when others use the machine.
 
     Raises:
-        BadInput: a size, shape or compiler makes no sense; no compiler; no place for the results.
+        BadInput: a size, shape or compiler makes no sense; no compiler, no such device; no place for the results.
         Busy: another tuner held this machine for over an hour.
     """
-    machine = topology.probe()
+    machine = target(topology.probe(), request.device)
     specs = [registry.spec(kernel, request.kernel_dirs) for kernel in request.kernels]
     check_shape(specs, [entry for entry, _ in request.shape])
-    for kernel in request.kernels:  # whatever makes no sense is refused before hours are spent on the others
-        _request(request, kernel, machine, None)
+    # whatever makes no sense is refused before hours are spent on the others
+    asked = [_request(request, kernel, machine, None) for kernel in request.kernels]
+    languages = {tool.language for one in asked for tool in one.options.space.compilers}
+    check_tools([variant for one in asked for variant in one.variants], languages)
     paths.writable(folder_of(machine))
     remember(machine)
     results: list[TuneResult] = []
     with alone(progress):
-        seen = others.look()
-        if say is not None and seen.reasons:
-            say(others.sentence(seen))
+        seen = _look(machine)
+        if say is not None and seen.sentence:
+            say(seen.sentence)
         for kernel in request.kernels:
             results.append(_tune_one(request, kernel, machine, progress, seen))
             if results[-1].outcome.interrupted:
@@ -133,8 +142,24 @@ def tune(request: TuneRequest, progress: Progress, say: Callable[[str], None] | 
     return results
 
 
-def _tune_one(asked: TuneRequest, kernel: str, machine: Machine, progress: Progress, seen: others.Others) -> TuneResult:
-    from advisor.kernels.pool import WorkerPool
+class _Seen(NamedTuple):
+    """Who else used the machine or the device before: a sentence, empty when it was quiet; the same for the log."""
+
+    sentence: str
+    recorded: Pairs
+
+
+def _look(machine: Machine) -> _Seen:
+    """A busy CPU does not slow a device down, and other programs on a device do not slow a CPU down."""
+    if is_device(machine.limits_id):
+        now = memory.state(machine.gpus[0])
+        return _Seen(memory.sentence(now), memory.recorded(now))
+    found = others.look()
+    return _Seen(others.sentence(found), others.recorded(found))
+
+
+def _tune_one(asked: TuneRequest, kernel: str, machine: Machine, progress: Progress, seen: _Seen) -> TuneResult:
+    from advisor.kernels.executors import pool_for
     from advisor.search.known import past
     from advisor.search.log import Log, set_aside
     from advisor.search.tune import tune as search
@@ -142,12 +167,12 @@ def _tune_one(asked: TuneRequest, kernel: str, machine: Machine, progress: Progr
     whole_s = QUICK_BUDGET_S if asked.quick and asked.budget_s is None else asked.budget_s
     budget_s = None if whole_s is None else whole_s / len(asked.kernels)
     begun = time.monotonic()
-    request = _request(asked, kernel, machine, budget_s)._replace(others=others.recorded(seen))
+    request = _request(asked, kernel, machine, budget_s)._replace(others=seen.recorded)
     folder = folder_of(machine)
     log_path, table_path = os.path.join(folder, "measurements.jsonl"), os.path.join(folder, f"{kernel}.table.json")
     aside = set_aside(log_path)
     before = past(log_path, request)
-    with Log(log_path) as log, WorkerPool(machine, request.spec, request.variants, asked.seed) as pool:
+    with Log(log_path) as log, pool_for(machine, request.spec, request.variants, asked.seed) as pool:
         outcome = search(request, pool, log, progress)
         table = _learn(before, outcome, request, asked)
         until = None if budget_s is None else begun + budget_s
@@ -160,7 +185,7 @@ def _tune_one(asked: TuneRequest, kernel: str, machine: Machine, progress: Progr
             table, interrupted = _hold_out(tuning, table)
             outcome = outcome._replace(interrupted=interrupted)
     notes = [
-        *filter(None, [aside, others.sentence(seen), _not_cold(request)]),
+        *filter(None, [aside, seen.sentence, _not_cold(request)]),
         *outcome.notes,
         *failures(outcome.trials),
         *pools.notes(outcome.trials),
@@ -169,14 +194,25 @@ def _tune_one(asked: TuneRequest, kernel: str, machine: Machine, progress: Progr
     if table is not None:
         table, notes = _save(table_path, table, notes)
     missing, failed = _missing(outcome, request, table)
-    return TuneResult(kernel, outcome, table, table_path, log_path, missing, tuple(notes), failed, asked.objective)
+    done = TuneResult(kernel, outcome, table, table_path, log_path, missing, tuple(notes), failed)
+    return done._replace(objective=asked.objective, device=_device(machine))
+
+
+def _device(machine: Machine) -> str | None:
+    return device.described(machine.gpus[0]._asdict()) if is_device(machine.limits_id) else None
 
 
 def _not_cold(request: Request) -> str:
     """The n at which even the cold regime does not leave the caches, in words."""
-    cold = [problem for problem in request.problems if problem.regime == "cold"]
-    sizes = [problem.n for problem in cold if not is_evicted(request.machine, request.spec, problem)]
-    return f"n = {_sizes(sizes)}: operands are so small that the last-level caches hold what rotates" if sizes else ""
+    machine, spec = request.machine, request.spec
+    on_device = is_device(machine.limits_id)
+
+    def evicted(problem: Problem) -> bool:
+        return memory.is_evicted(spec, problem) if on_device else is_evicted(machine, spec, problem)
+
+    sizes = [problem.n for problem in request.problems if problem.regime == "cold" and not evicted(problem)]
+    caches = "the L2 holds" if on_device else "the last-level caches hold"
+    return f"n = {_sizes(sizes)}: operands are so small that {caches} what rotates" if sizes else ""
 
 
 def _request(asked: TuneRequest, kernel: str, machine: Machine, budget_s: float | None) -> Request:
@@ -185,13 +221,13 @@ def _request(asked: TuneRequest, kernel: str, machine: Machine, budget_s: float 
     for value, known, what in ((asked.regime, REGIMES, "regime"), (asked.objective, OBJECTIVES, "objective")):
         if value not in known:
             raise UnknownName(f"no such {what}", got=value, allowed=", ".join(known))
+    _check_objective(asked.objective, machine)
     spec = registry.spec(kernel, asked.kernel_dirs)
     shape = own_shape(spec, dict(asked.shape))
     problems = tuple(spec.problem(n, asked.dtype, asked.regime, **shape) for n in asked.sizes)
     check_memory(spec, problems, machine)
-    found = for_machine(variants(kernel, asked.kernel_dirs), machine)
-    for variant in found:
-        check_expressions(variant, problems)
+    found = variants_for(kernel, asked.kernel_dirs, machine)
+    check_headers(spec, found, problems)
     options = Options(
         space=_space(machine, asked),
         budget_s=None if budget_s is None else budget_s * (1 - HELD_OUT_SHARE),
@@ -204,6 +240,29 @@ def _request(asked: TuneRequest, kernel: str, machine: Machine, budget_s: float 
     )
     session = f"{datetime.datetime.now(datetime.UTC):%Y%m%dT%H%M%S}-{secrets.token_hex(3)}"
     return Request(machine, spec, found, problems, options, session, machine.environment)
+
+
+def _check_objective(objective: str, machine: Machine) -> None:
+    """Refuse what a device has no figures for.
+
+    Raises:
+        BadInput: robust, which is about a neighbour on a CPU; efficiency where nothing tells the energy.
+    """
+    if not is_device(machine.limits_id) or objective == "latency":
+        return
+    if objective == "robust":
+        raise BadInput(
+            "robust is the mean time beside a process that keeps a CPU busy, which no GPU feels",
+            got=f"--objective robust on {machine.gpus[0].name}",
+            allowed="latency, efficiency",
+        )
+    if gpu_joules(machine.gpus[0].uuid or "") is None:
+        raise BadInput(
+            "efficiency on a GPU is joules a call, which need a counter of energy",
+            got=f"none that NVML tells of {device.described(machine.gpus[0]._asdict())}",
+            allowed="latency",
+            next_step="whole GPUs since Volta have one, slices do not",
+        )
 
 
 def trial_limit(budget_s: float | None) -> float:
@@ -229,7 +288,7 @@ def _space(machine: Machine, asked: TuneRequest) -> SpaceOptions:
 
 def _learn(before: Past, outcome: Outcome, request: Request, asked: TuneRequest) -> Table | None:
     """The table of an outcome and of what earlier runs found at other n; None where not one race ended."""
-    from advisor.policy.learn import Beside, Made, learn
+    from advisor.policy.learn import DEPENDS, Beside, Made, learn
 
     if not any(verdict.purpose == "final" for verdict in outcome.verdicts):
         return None
@@ -248,7 +307,9 @@ def _learn(before: Past, outcome: Outcome, request: Request, asked: TuneRequest)
     )
     verdicts, trials = [*before.verdicts, *outcome.verdicts], [*before.trials, *outcome.trials]
     beside = Beside([*before.stolen, *outcome.stolen], [*before.energy, *outcome.energy])
-    return learn(request.machine, verdicts, trials, Made(created, provenance, objective=asked.objective), beside)
+    depends = device.DEPENDS if is_device(request.machine.limits_id) else DEPENDS
+    made = Made(created, provenance, depends, asked.objective)
+    return learn(request.machine, verdicts, trials, made, beside)
 
 
 class _Tuning(NamedTuple):
@@ -267,7 +328,7 @@ def _run_again(
     tuning: _Tuning, table: Table, learn_again: Callable[[Outcome], Table | None]
 ) -> tuple[Outcome, Table | None]:
     """Outcome and table without the winners that fail in a fresh process; half of the time left goes to that."""
-    from advisor.kernels.pool import WorkerPool
+    from advisor.kernels.executors import pool_for
     from advisor.policy.learn import choose
     from advisor.search.known import AGAIN
     from advisor.search.recheck import Recheck, recheck
@@ -283,7 +344,7 @@ def _run_again(
     now = time.monotonic()
     until = None if tuning.until is None else now + (tuning.until - now) / 2
     plan = Recheck(learn_again, choose, request.problems, request.options.trial_limit_s, until, record)
-    with WorkerPool(request.machine, request.spec, request.variants, request.options.seed) as fresh:
+    with pool_for(request.machine, request.spec, request.variants, request.options.seed) as fresh:
         left = recheck(fresh, plan, tuning.outcome, table, tuning.progress)
     return left.outcome._replace(interrupted=left.interrupted), left.table
 
@@ -416,6 +477,7 @@ def result_json(result: TuneResult) -> dict[str, Any]:
     document = {
         "kernel": result.kernel,
         "objective": result.objective,
+        "device": result.device,
         "problems": [codec.to_json(report.problem) for report in outcome.reports],
         "space_size": outcome.space_size,
         "trials": dict(outcome.counts),

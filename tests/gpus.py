@@ -20,7 +20,7 @@ class Slice(NamedTuple):
 
 
 class Card(NamedTuple):
-    """A GPU as NVML shows it; `refuses`: NVML function -> what it raises instead of answering."""
+    """A GPU as NVML shows it; `refuses`: NVML function -> what it raises instead of answering; `busy`: %."""
 
     uuid: str = "GPU-1"
     name: str = "NVIDIA H200"
@@ -32,6 +32,8 @@ class Card(NamedTuple):
     node: int = 0
     slices: tuple[Slice, ...] | None = None
     refuses: Mapping[str, Exception] = {}
+    free: int | None = None
+    busy: int = 0
 
 
 class NVMLError(Exception):
@@ -63,8 +65,14 @@ class FakeNvml:
             "nvmlDeviceGetUUID": lambda c: f"MIG-{c.profile}".encode() if isinstance(c, Slice) else c.uuid.encode(),
             "nvmlDeviceGetName": lambda c: self._name(c).encode(),
             "nvmlDeviceGetMemoryInfo": lambda c: SimpleNamespace(
-                total=c.memory_mib << 20 if isinstance(c, Slice) else c.memory
+                total=c.memory_mib << 20 if isinstance(c, Slice) else c.memory,
+                free=c.memory_mib << 20 if isinstance(c, Slice) else c.memory if c.free is None else c.free,
             ),
+            "nvmlInit": lambda: None,
+            "nvmlShutdown": lambda: None,
+            "nvmlDeviceGetHandleByUUID": lambda uuid: {card.uuid: card for card in self.cards}[uuid],
+            "nvmlDeviceGetUtilizationRates": lambda c: SimpleNamespace(gpu=c.busy),
+            "nvmlDeviceGetComputeRunningProcesses": lambda c: [SimpleNamespace(pid=1, usedGpuMemory=1 << 30)],
             "nvmlDeviceGetCudaComputeCapability": lambda c: c.capability,
             "nvmlDeviceGetNumGpuCores": lambda c: c.cores,
             "nvmlDeviceGetPciInfo": lambda c: SimpleNamespace(busId=c.pci.encode()),

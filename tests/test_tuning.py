@@ -157,7 +157,7 @@ def test_every_winner_ran_once_more_in_a_fresh_process(home):
 
 def test_sizes_of_a_variant_that_changed_are_not_kept(home, monkeypatch):
     first = tuned(64)
-    changed = [variant._replace(source_hash="0" * 12) for variant in tuning.variants("scale", DIRS)]
+    changed = [variant._replace(source_hash="0" * 12) for variant in pipeline.variants("scale", DIRS)]
     spec = registry.spec("scale", DIRS)
     from advisor.search.known import past
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from advisor.device import is_device
 from advisor.kernels.checks import choices_of, deal
+from advisor.kernels.executors import pool_for
+from advisor.kernels.gpu.checks import Hand, hand
 from advisor.kernels.libraries import tools
-from advisor.kernels.pool import WorkerPool
 from advisor.kernels.spec import KernelSpec
 from advisor.kernels.variant import Variant
 from advisor.records import Machine, Measurement, Pairs, Problem
@@ -18,7 +21,7 @@ CHECK_LIMIT_S = 60.0
 
 
 class Row(NamedTuple):
-    """One check. `draw`: what the inputs were drawn from.
+    """One check. `draw`: what the inputs were drawn from; `arithmetic`: that of the variant, which `tolerance` is for.
 
     `error` is None where nothing finite was compared; `status` as in a Measurement.
     """
@@ -34,6 +37,7 @@ class Row(NamedTuple):
     tolerance: float | None
     status: str
     reason: str
+    arithmetic: str = "real"
 
 
 def verify(
@@ -53,13 +57,22 @@ def rows(
 ) -> Iterator[Row]:
     """The same one by one, for a display that goes along."""
     wanted = tuple(dict.fromkeys(spec.edges() if problems is None else problems))
-    dealt = [deal(machine, variant, wanted, tools()) for variant in variants]
-    with WorkerPool(machine, spec, variants) as pool:
+    hands = _hands(machine, spec, variants, wanted)
+    arithmetic = {variant.name: variant.arithmetic for variant in variants}
+    with pool_for(machine, spec, variants) as pool:
         for problem in wanted:
-            pool.prepare(problem, [choice for one in dealt for choice in choices_of(one, problem)])
-            for draw, one in itertools.product(spec.draws, dealt):
-                for choice in choices_of(one, problem, draw):
-                    yield _row(pool.check(problem, choice, CHECK_LIMIT_S, draw), draw)
+            pool.prepare(problem, [choice for each in hands for choice in each(problem, "normal")])
+            for draw, each in itertools.product(spec.draws, hands):
+                for choice in each(problem, draw):
+                    row = _row(pool.check(problem, choice, CHECK_LIMIT_S, draw), draw)
+                    yield row._replace(arithmetic=arithmetic[row.variant])
+
+
+def _hands(machine: Machine, spec: KernelSpec, variants: Sequence[Variant], wanted: Sequence[Problem]) -> list[Hand]:
+    """What is checked of each variant, on the CPUs or on the device."""
+    if is_device(machine.limits_id):
+        return [hand(machine.gpus[0], spec, variant, wanted) for variant in variants]
+    return [functools.partial(choices_of, deal(machine, variant, wanted, tools())) for variant in variants]
 
 
 def _row(found: Measurement, draw: str) -> Row:

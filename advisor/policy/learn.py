@@ -1,8 +1,8 @@
 """Learn a deployment table: from races and first looks to ranges of n.
 
-For each fixed shape, regime and process part: the best choice at every tuned n, neighbours with the same choice made
-one row, and between two rows a border where the log-log interpolated times of the two choices cross. Pure functions of
-the records; the same records give the same table.
+For each fixed shape, regime and process part (on a device there is none): the best choice at every tuned n, neighbours
+with the same choice made one row, and between two rows a border where the log-log interpolated times of the two choices
+cross. Pure functions of the records; the same records give the same table.
 """
 
 from __future__ import annotations
@@ -159,21 +159,23 @@ def _evidence(group: Group, verdicts: Sequence[Verdict], trials: Sequence[Measur
     return Evidence(finals, races, looks, beside, joules)
 
 
-def _processes(evidence: Evidence) -> list[Process]:
-    """The process parts seen in usable times, in a fixed order."""
+def _processes(evidence: Evidence) -> list[Process | None]:
+    """The process parts seen in usable times, in a fixed order; None for choices of a device."""
     choices = [s.choice for race in evidence.races for s in race.standings if s.summary]
     choices += [choice for looks in evidence.looks.values() for choice in looks]
-    return sorted({c.process for c in choices if c.process is not None}, key=repr)
+    return sorted({c.process for c in choices}, key=repr)
 
 
 # --- which choices count for a process part ---
 
 
-def counts_for(choice: Choice, process: Process) -> bool:
+def counts_for(choice: Choice, process: Process | None) -> bool:
     """Whether a choice can run under a process part: its own, or one thread, which meets no barrier.
 
-    Where its memory lies matters to one thread too.
+    Where its memory lies matters to one thread too. None is the part of a device's choices, and of no others.
     """
+    if choice.process is None or process is None:
+        return choice.process is process
     return choice.process == process or (_alone(choice) and _memory(choice) == process.memory_policy)
 
 
@@ -181,7 +183,7 @@ def _alone(choice: Choice) -> bool:
     return choice.process is not None and choice.team is not None and choice.team.threads == 1
 
 
-def _under(choice: Choice, process: Process) -> Choice:
+def _under(choice: Choice, process: Process | None) -> Choice:
     """A one-thread choice rewritten for another process part; others stay."""
     return choice._replace(process=process) if counts_for(choice, process) else choice
 
@@ -193,7 +195,7 @@ def _memory(choice: Choice) -> str:
 # --- a section ---
 
 
-def _section(group: Group, process: Process, evidence: Evidence, made: Made) -> Section:
+def _section(group: Group, process: Process | None, evidence: Evidence, made: Made) -> Section:
     points = _points(process, evidence)
     fastest = {n: best_at(process, n, evidence) for n in sorted({*evidence.finals, *evidence.looks})}
     picks = [(n, choice) for n, choice in fastest.items() if choice is not None]
@@ -210,20 +212,21 @@ def _section(group: Group, process: Process, evidence: Evidence, made: Made) -> 
     return section._replace(alternatives=tuple(Rows(name, () if rows == own else rows) for name, rows in of.items()))
 
 
-def _has_figures(objective: str, process: Process, evidence: Evidence) -> bool:
+def _has_figures(objective: str, process: Process | None, evidence: Evidence) -> bool:
     """Whether anything of a process part was measured that tells this objective from latency."""
-    if objective == "efficiency":  # core-seconds follow from the race
-        return any(_own_figures(race, process, evidence) for race in evidence.finals.values())
-    return any(one.stolen for race in evidence.finals.values() for one in _own_figures(race, process, evidence))
+    known = [one for race in evidence.finals.values() for one in _own_figures(race, process, evidence)]
+    if objective == "efficiency":  # core-seconds follow from the race; a device has joules or nothing
+        return any(process is not None or one.joules is not None for one in known)
+    return any(one.stolen for one in known)
 
 
-def _own_figures(race: Verdict, process: Process, evidence: Evidence) -> list[Figures]:
+def _own_figures(race: Verdict, process: Process | None, evidence: Evidence) -> list[Figures]:
     n = race.problem.n
     found = of_race(race.standings, evidence.stolen.get(n, {}), evidence.joules.get(n, {}))
     return [one for one in found if counts_for(one.choice, process)]
 
 
-def _best_for(objective: str, process: Process, n: int, evidence: Evidence, fastest: Choice) -> Choice:
+def _best_for(objective: str, process: Process | None, n: int, evidence: Evidence, fastest: Choice) -> Choice:
     """The best of a process part at n for an objective; the fastest where no figures say otherwise."""
     race = evidence.finals.get(n)
     if race is None:
@@ -244,7 +247,7 @@ def _with_wins(section: Section, evidence: Evidence) -> Section:
     return section._replace(wins=pairs({objective: tuple(found) for objective, found in wins.items()}))
 
 
-def best_at(process: Process, n: int, evidence: Evidence) -> Choice | None:
+def best_at(process: Process | None, n: int, evidence: Evidence) -> Choice | None:
     """The best choice of a process part at a tuned n: from the race when it raced there, else the best first look.
 
     One-thread choices count for every process part, but do not stand for one whose own choices never raced: those are
@@ -265,7 +268,7 @@ def best_at(process: Process, n: int, evidence: Evidence) -> Choice | None:
     return _under(best, process)
 
 
-def _points(process: Process, evidence: Evidence) -> dict[Choice, dict[int, Point]]:
+def _points(process: Process | None, evidence: Evidence) -> dict[Choice, dict[int, Point]]:
     """All figures of every choice of a process part: from races, and from first looks where no race has any.
 
     The final race at an n goes before crossing races there, a later race before an earlier one.
@@ -312,8 +315,7 @@ def _same_alone(one: Choice, other: Choice) -> bool:
 
 
 def _default_points(default: Choice, evidence: Evidence) -> tuple[Point, ...]:
-    process = default.process
-    points = _points(process, evidence).get(default, {}) if process is not None else {}
+    points = _points(default.process, evidence).get(default, {})
     return tuple(point for _, point in sorted(_with_looks(default, points, evidence).items()))
 
 
@@ -350,7 +352,7 @@ def _kept(points: dict[int, Point], low: int, high: int) -> tuple[Point, ...]:
 class _Races(NamedTuple):
     """What borders are placed by: the races, and what the rows are for."""
 
-    process: Process
+    process: Process | None
     evidence: Evidence
     objective: str
 
@@ -439,11 +441,11 @@ def _held_section(section: Section, verdicts: list[Verdict]) -> Section:
     return section._replace(heldout=heldout or (None if failed else section.heldout), extra=pairs(extra))
 
 
-def _standing_of(choice: Choice, process: Process, standings: Sequence[Standing]) -> Standing | None:
+def _standing_of(choice: Choice, process: Process | None, standings: Sequence[Standing]) -> Standing | None:
     return next((s for s in standings if _under(s.choice, process) == _under(choice, process)), None)
 
 
-def _regret(own: Standing, process: Process, race: Verdict) -> float:
+def _regret(own: Standing, process: Process | None, race: Verdict) -> float:
     """Time over the best known time of the choices that this process part can run; at least 1.
 
     Where the race's winner is one of them, the race's own estimate, which did not pick the best by what it times it

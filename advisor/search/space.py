@@ -9,6 +9,7 @@ import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from advisor.device import is_device
 from advisor.errors import BadInput
 from advisor.records import Build, Choice, Machine, Process, Team
 from advisor.topology import placement
@@ -66,17 +67,34 @@ class SpaceOptions(NamedTuple):
 def space_options(machine: Machine, oversubscribe: bool = False) -> SpaceOptions:
     """The options with every compiler and library found here and every flag set that is valid here.
 
+    For the machine of a device (`gpu.device.machine_of`) those with the tools of a device.
+
     Raises:
-        BadInput: no compiler that can build and load an OpenMP program was found.
+        BadInput: neither a compiler that can build and load an OpenMP program nor a library; for a device, no CuPy.
     """
+    if is_device(machine.limits_id):
+        return _device_options(oversubscribe)
     from advisor.kernels.compilers import flag_sets
     from advisor.kernels.libraries import tools
 
     found = tuple(Toolchain(c.name, c.runtime, c.language) for c in tools())
     if not found:
-        raise BadInput("tuning needs a C compiler with OpenMP", got="none", next_step="see `advisor doctor`")
+        raise BadInput(
+            "tuning needs a C compiler with OpenMP, or PyTorch whose calls need none",
+            got="neither",
+            next_step="Debian: apt-get install gcc; or pip install onf-advisor[torch]; see `advisor doctor`",
+        )
     flags = tuple(name for name in flag_sets(machine) if name not in HOPELESS_FLAGS)
     return SpaceOptions(found, flags, oversubscribe, memory_policies(machine))
+
+
+def _device_options(oversubscribe: bool) -> SpaceOptions:
+    from advisor.kernels.gpu.tools import needed_tools
+    from advisor.kernels.libraries import FLAGS
+
+    if oversubscribe:
+        raise BadInput("--oversubscribe is about threads on CPUs", got="a device", next_step="leave it out")
+    return SpaceOptions(tuple(Toolchain(c.name, c.runtime, c.language) for c in needed_tools()), (FLAGS,))
 
 
 def memory_policies(machine: Machine) -> tuple[str, ...]:
@@ -296,18 +314,20 @@ def default_choice(
 
     Raises:
         UnknownName: no variant is valid for this problem on this machine.
-        BadInput: as of `space`.
+        BadInput: as of `space`, or no variant is in a language that there is a tool for.
     """
     _check(spec, problem, options)
     if on_device(options):
         from advisor.kernels.gpu.space import gpu_default
 
         return gpu_default(machine.gpus[0], spec, variants, problem, _languages(options))
+    from advisor.kernels.available import check as check_tools
     from advisor.kernels.libraries import FLAGS, LANGUAGE
     from advisor.kernels.variant import default_build
 
     tools = {tool.language: tool for tool in reversed(options.compilers)}
     usable = [v for v in variants if v.language in tools]
+    check_tools(variants, tools.keys())
     able = sorted(usable, key=lambda v: (v.language == LANGUAGE, v.rank, v.name))
     flags = "native" if "native" in options.flags else options.flags[0]
     build = default_build(able, problem, machine, "", flags)

@@ -92,7 +92,7 @@ def run(asked):
     cores = asked.get("cores", CORES)
     tuning.topology = types.SimpleNamespace(probe=lambda: fake_machine(cores=cores))
     if asked.get("one_more"):
-        tuning.variants = lambda *_: (*fake_variants(), fake_variant("naive", 30, {}, {"one-more": (1, 2)}))
+        tuning.variants_for = lambda *_: (*fake_variants(), fake_variant("naive", 30, {}, {"one-more": (1, 2)}))
     os.environ["ADVISOR_HOME"] = asked["home"]
     if asked.get("die_at") is not None:
         log_module.Log.append = dying(asked["die_at"], asked.get("torn", 0))
@@ -107,8 +107,7 @@ def patch():
     import advisor.kernels.pool
 
     advisor.kernels.pool.WorkerPool = StubPool
-    tuning.variants = lambda *_: fake_variants()
-    tuning.for_machine = lambda found, _: found
+    tuning.variants_for = lambda *_: fake_variants()
     tuning.space_options = lambda *_: SPACE
     tuning.others.look = lambda: Others(None, None, None, None, (), ())
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from advisor.errors import BadInput
@@ -9,7 +11,7 @@ from advisor.kernels.build import REALS
 from advisor.kernels.expressions import evaluate
 from advisor.kernels.memory import ITEM_BYTES
 from advisor.kernels.spec import KernelSpec
-from advisor.kernels.variant import Variant, entry_dims, macro_values, names
+from advisor.kernels.variant import Variant, entry_dims, knob_sets, macro_values, names
 from advisor.records import Pairs, Problem
 
 MOST_THREADS = 1024
@@ -54,11 +56,8 @@ def geometry(spec: KernelSpec, variant: Variant, problem: Problem, knobs: Pairs)
     launch = variant.launch
     if launch is None:
         raise BadInput("a launch geometry is that of a CUDA variant", got=f"{variant.name} in {variant.language}")
-    known = {**names(problem, knobs), "item_bytes": ITEM_BYTES[problem.dtype], "real_bytes": REALS[problem.dtype].size}
-    values = []
-    for name, text in launch.derived:
-        known[name] = evaluate(text, known)
-        values.append(known[name])
+    known = launch_names(variant, problem, knobs)
+    values = [known[name] for name, _ in launch.derived]
     grid = [evaluate(text, known) for text in launch.grid]
     found = Geometry(
         grid=(grid[0], *([*grid[1:], 1, 1][:2])),  # type: ignore[arg-type]  # always three
@@ -70,6 +69,38 @@ def geometry(spec: KernelSpec, variant: Variant, problem: Problem, knobs: Pairs)
     )
     _check(found, variant)
     return found
+
+
+def launch_names(variant: Variant, problem: Problem, knobs: Pairs) -> dict[str, int]:
+    """What expressions of a GPU variant may use: the shape, n, the knobs, the sizes of numbers, the derived values.
+
+    Raises:
+        BadInput: a derived value has none.
+    """
+    known = {**names(problem, knobs), "item_bytes": ITEM_BYTES[problem.dtype], "real_bytes": REALS[problem.dtype].size}
+    for name, text in variant.launch.derived if variant.launch else ():
+        known[name] = evaluate(text, known)
+    return known
+
+
+def check_header(spec: KernelSpec, variant: Variant, problems: Sequence[Problem]) -> None:
+    """Evaluate all that a header says at some problems, so that one that lies is refused before anything is run.
+
+    Raises:
+        BadInput: naming the source and the expression.
+    """
+    for problem in problems:
+        try:
+            for knobs in knob_sets(variant, problem)[:1]:
+                program(spec, variant, problem, knobs)
+                for text in (variant.reads, variant.writes, variant.atomics):
+                    evaluate(text, launch_names(variant, problem, knobs))
+        except BadInput as error:
+            raise BadInput(
+                f"{os.path.basename(variant.path)}: the header's expressions must have a value at n = {problem.n}",
+                got=str(error),
+                next_step=f"edit {variant.path}",
+            ) from error
 
 
 def _check(found: Geometry, variant: Variant) -> None:
