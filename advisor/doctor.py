@@ -44,14 +44,22 @@ def examine() -> tuple[Finding, ...]:
 
 
 def _compiler() -> Finding:
+    """Without one nothing but calls of libraries can be tuned, and without those nothing at all."""
     from advisor.kernels.compilers import compilers
+    from advisor.kernels.libraries import libraries
 
     try:
         found = ", ".join(f"{tool.name} with {tool.runtime}" for tool in compilers())
     except (AdvisorError, OSError) as error:
         return Finding("C compiler with OpenMP", "cannot be tried", str(error), needed=True)
-    remedy = "" if found else "install a C compiler with OpenMP; Debian: apt-get install gcc, or clang libomp-dev"
-    return Finding("C compiler with OpenMP", found or "none", remedy, needed=True)
+    if found:
+        return Finding("C compiler with OpenMP", found, "", needed=True)
+    calls = ", ".join(tool.name for tool in libraries())
+    remedy = "install a C compiler with OpenMP; Debian: apt-get install gcc, or clang libomp-dev"
+    if calls:
+        return Finding("C compiler with OpenMP", f"none: of the variants only calls of {calls} are available", remedy)
+    remedy += "; or the library whose calls need none: pip install onf-advisor[torch]"
+    return Finding("C compiler with OpenMP", "none, so no variant is available", remedy, needed=True)
 
 
 def _openmp() -> Finding:

@@ -12,6 +12,7 @@ from advisor.errors import AdvisorError, BadInput
 from advisor.records import Machine, pairs
 
 if TYPE_CHECKING:
+    from advisor.kernels.available import Unavailable
     from advisor.topology.compare import Comparison
     from advisor.topology.record import Recorded
 
@@ -28,13 +29,15 @@ class Wanted(NamedTuple):
 
 
 class Told(NamedTuple):
-    """What came of it. `team`: CPU ids of the placement asked for, worker 0 first, else empty; `drawn`: SVG file."""
+    """What came of it. `team`: CPU ids of the placement asked for, worker 0 first, else empty; `drawn`: SVG file;
+    `unavailable`: variants that cannot be made, of the machine at hand alone."""
 
     machine: Machine
     team: tuple[int, ...]
     recorded: Recorded | None
     compared: Comparison | None
     drawn: str = ""
+    unavailable: tuple[Unavailable, ...] = ()
 
 
 def tell(wanted: Wanted) -> Told:
@@ -52,7 +55,14 @@ def tell(wanted: Wanted) -> Told:
     chosen = _team(machine, wanted)
     if wanted.svg:
         _write_svg(wanted.svg, machine, chosen)
-    return Told(machine, chosen, _record(wanted), _compare(machine, wanted.compare), wanted.svg)
+    told = Told(machine, chosen, _record(wanted), _compare(machine, wanted.compare), wanted.svg)
+    return told if wanted.sysroot != "/" or told.recorded or told.compared else told._replace(unavailable=_lacking())
+
+
+def _lacking() -> tuple[Unavailable, ...]:
+    from advisor.kernels.available import unavailable
+
+    return unavailable()
 
 
 def _team(machine: Machine, wanted: Wanted) -> tuple[int, ...]:
@@ -137,10 +147,10 @@ def document(told: Told, wanted: Wanted) -> Any:
     actions = {"recorded": told.recorded, "compared": told.compared}
     if any(actions.values()):
         return {name: _plain(found) for name, found in actions.items() if found is not None}
-    if not told.team:
-        return machine_document(told.machine)
-    team = {"placement": wanted.placement or "", "threads": len(told.team), "cpus": told.team}
-    return machine_document(told.machine._replace(extra=pairs({**dict(told.machine.extra), "team": team})))
+    more: dict[str, Any] = {"unavailable": [one._asdict() for one in told.unavailable]}
+    if told.team:
+        more["team"] = {"placement": wanted.placement or "", "threads": len(told.team), "cpus": told.team}
+    return machine_document(told.machine._replace(extra=pairs({**dict(told.machine.extra), **more})))
 
 
 def _plain(found: Any) -> Any:
@@ -167,6 +177,10 @@ def show(told: Told) -> None:
         Console(soft_wrap=True, highlight=False).print(sheet)
     else:
         typer.echo(sheet.plain)
+    if told.unavailable:
+        from advisor.kernels.available import lines as absent
+
+        parts.append("\n".join(absent(told.unavailable)))
     for line in parts:
         typer.echo(f"\n{line}")
 

@@ -6,6 +6,7 @@ import pytest
 
 from advisor import doctor
 from advisor.doctor import examine
+from advisor.kernels import libraries
 
 
 def needed(findings):
@@ -30,13 +31,26 @@ def test_a_good_machine_has_nothing_missing():
         ("ADVISOR_HOME", "/dev/null/x", "results are kept in"),
         ("ADVISOR_CACHE", "/dev/null/x", "compiled variants are kept in"),
         ("CC", "'half a word", "C compiler with OpenMP"),
-        ("PATH", "/nonexistent", "C compiler with OpenMP"),
     ],
 )
 def test_what_is_broken_is_a_finding_with_a_remedy(monkeypatch, name, value, what):
     monkeypatch.delenv("CC", raising=False)
     monkeypatch.setenv(name, value)
     assert what in needed(examine())
+
+
+@pytest.mark.usefixtures("folders")
+@pytest.mark.parametrize(
+    ("version", "found", "ill"), [("2.13.0", "calls of torch-2.13", False), (None, "no var", True)]
+)
+def test_without_a_compiler_calls_of_a_library_are_left_and_without_those_nothing(monkeypatch, version, found, ill):
+    monkeypatch.delenv("CC", raising=False)
+    monkeypatch.setenv("PATH", "/nonexistent")
+    monkeypatch.setattr(libraries, "installed", lambda name: version)
+    finding = next(one for one in examine() if one.what == "C compiler with OpenMP")
+    assert found in finding.found
+    assert "apt-get install gcc" in finding.remedy
+    assert finding.needed == ill
 
 
 @pytest.mark.usefixtures("folders")

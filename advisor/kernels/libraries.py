@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import re
 from collections.abc import Sequence
 
 from advisor.errors import UnknownName
-from advisor.installed import LIBRARIES, library_of
+from advisor.installed import LIBRARIES, installed, library_of
 from advisor.kernels.compilers import Compiler, compilers, find_compiler
 from advisor.kernels.fortran import find_fortran, fortran_compilers
 from advisor.kernels.gomp import RUNTIME
@@ -23,18 +22,10 @@ def libraries() -> tuple[Compiler, ...]:
 
     A library that turns out to run on another runtime than libgomp is refused when it is loaded.
     """
-    found = ((name, version(name)) for name in LIBRARIES)
+    found = ((name, installed(name)) for name in LIBRARIES)
     return tuple(
         Compiler(f"{name}-{_short(text)}", "", f"{name} {text}", LANGUAGE, RUNTIME) for name, text in found if text
     )
-
-
-def version(library: str) -> str | None:
-    """The version of an installed library, None where it is not there."""
-    try:
-        return importlib.metadata.version(library)
-    except importlib.metadata.PackageNotFoundError:
-        return None
 
 
 def _short(text: str) -> str:

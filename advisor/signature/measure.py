@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, NamedTuple
 
 from advisor.kernels import registry
+from advisor.kernels.available import c_compiler
 from advisor.kernels.executor import Ask, Executor
 from advisor.kernels.memory import USABLE, need_bytes, room_bytes
 from advisor.kernels.pool import WorkerPool
@@ -23,7 +24,7 @@ from advisor.records import Build, Choice, Machine, Measurement, Pairs, Problem,
 from advisor.search.others import load, stat
 from advisor.search.protocol import FIGURE_SAMPLES, LOOK_SAMPLES
 from advisor.search.samples import summary
-from advisor.search.space import Toolchain, cpu_budget, space_options, teams
+from advisor.search.space import Toolchain, cpu_budget, teams
 from advisor.signature import quiet
 from advisor.signature.records import ForkJoin, Peak, Read, Signature
 
@@ -64,7 +65,8 @@ class Bench:
     def __init__(self, machine: Machine, progress: Progress, open_pool: Callable[..., Executor] = WorkerPool) -> None:
         self.machine = machine
         self.progress = progress
-        self.tool = next(tool for tool in space_options(machine).compilers if tool.language == "c")
+        found = c_compiler()
+        self.tool = Toolchain(found.name, found.runtime)
         self._start = self._until = time.monotonic()
         self.measured: list[Measurement] = []
         self.failed: list[str] = []

@@ -24,8 +24,8 @@ SUMMARIES = ("compilers", "openmp")
 NEEDED = frozenset([*COMPILERS, *(runtime for runtime, _, _ in OPENMP), *LIBRARIES, "kernel", "driver", "cuda"])
 """Environment fields that rows may depend on; the others (Python, glibc, the full kernel release) are told only."""
 
-PASSING = ("load_1min", "memory_available_bytes")
-"""Fields that are never the same twice; they are not compared."""
+PASSING = ("load_1min", "memory_available_bytes", "team", "unavailable")
+"""Fields that are never the same twice, or of one question and not of the machine; they are not compared."""
 
 
 class Difference(NamedTuple):

@@ -15,13 +15,14 @@ from functools import partial
 import psutil
 
 from advisor.kernels import registry
+from advisor.kernels.available import c_compiler
 from advisor.kernels.pool import WorkerPool
 from advisor.kernels.spec import KernelSpec
 from advisor.kernels.variant import Variant, for_machine, variants
 from advisor.records import Machine, Problem
 from advisor.search.request import Progress
 from advisor.search.samples import smooth_p25
-from advisor.search.space import space_options
+from advisor.search.space import Toolchain, space_options
 from advisor.validate.floors import FOLDER, floors
 from advisor.validate.plan import (
     ASK_S,
@@ -80,8 +81,8 @@ def measure(
     busy_before = busy()
     found = Found()
     crowd = teams_of(machine, teams(machine, request.threads))
-    options = space_options(machine)
-    options = options._replace(compilers=tuple(tool for tool in options.compilers if tool.language == "c")[:1])
+    tool = c_compiler()
+    options = space_options(machine)._replace(compilers=(Toolchain(tool.name, tool.runtime),))
     plans = [(kernel, *problems(request, kernel)) for kernel in request.kernels]
     run = Run(machine, options, crowd, request.budget_s, progress, clock, found, {}, {}, {})
     interrupted = False

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
-import importlib.util
 import json
 import sys
 
@@ -121,10 +119,7 @@ def test_a_library_is_a_tool_named_after_its_version(stub):
 
 
 def test_without_the_library_its_variants_are_not_in_the_space(monkeypatch, here):
-    def absent(name):
-        raise importlib.metadata.PackageNotFoundError(name)
-
-    monkeypatch.setattr(module.importlib.metadata, "version", absent)
+    monkeypatch.setattr(module, "installed", lambda name: None)
     assert module.libraries() == ()
     machine, spec, problem = fixtures.here(), fixtures.scale(), fixtures.problem(64)
     both = [fixtures.good("plain"), library.variant(here)]
@@ -176,7 +171,7 @@ def test_a_tool_of_another_language_is_refused(stub, here):
     with pytest.raises(UnknownName):
         build(one, made._replace(compiler="gcc-1"), fixtures.problem(8))
     plain = fixtures.good("plain")
-    with pytest.raises(UnknownName, match="compiler"):
+    with pytest.raises((BadInput, UnknownName), match="compiler"):
         build(plain, fixtures.choice(plain).build._replace(compiler="torch-9.9"), fixtures.problem(8))
 
 

@@ -9,9 +9,10 @@ import pytest
 from fake import fake_machine
 
 from advisor import codec
+from advisor.kernels.compilers import Compiler
 from advisor.records import Measurement, pairs
 from advisor.search.others import Stat, stat
-from advisor.search.space import Toolchain, teams
+from advisor.search.space import teams
 from advisor.signature import measure
 from advisor.signature.keep import signature_of, with_earlier, with_signature
 from advisor.signature.quiet import judge
@@ -62,13 +63,7 @@ class Pool:
 
 @pytest.fixture(autouse=True)
 def compiler(monkeypatch):
-    monkeypatch.setattr(measure, "space_options", lambda machine: measure_options(Toolchain("gcc-12", "libgomp")))
-
-
-def measure_options(tool):
-    from advisor.search.space import SpaceOptions
-
-    return SpaceOptions((Toolchain("torch-2", "libgomp", "python"), tool))
+    monkeypatch.setattr(measure, "c_compiler", lambda: Compiler("gcc-12", "/usr/bin/gcc", "12.2", "c", "libgomp"))
 
 
 def taken(machine, pools=None, **options):
