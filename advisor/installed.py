@@ -48,3 +48,18 @@ def _found(distribution: str) -> str | None:
         if found:
             return min(found)[len(start) : -len(end)]
     return None
+
+
+COMPILERS = ("gcc", "clang", "gfortran", "flang")
+"""Families of compilers, those for C first; a tool of one is named after it and its major version: gcc-12."""
+
+
+def compiler_is_absent(tool: str) -> bool:
+    """Whether no program on PATH, nor $CC, can be the compiler of this name. Nothing is started: one that is there may
+    still be of another version, or broken."""
+    family = tool.partition("-")[0]
+    if family not in COMPILERS:
+        return False
+    own = ("cc", *os.environ.get("CC", "").split()[:1]) if family in COMPILERS[:2] else ()
+    names, folders = (tool, family, *own), os.get_exec_path()
+    return not any(os.access(os.path.join(folder, name), os.X_OK) for folder in folders for name in names)

@@ -10,7 +10,7 @@ import os
 
 from advisor.answers import Answer
 from advisor.errors import PlacementError
-from advisor.installed import ABSENT, installed, library_of
+from advisor.installed import ABSENT, compiler_is_absent, installed, library_of
 from advisor.site import Site
 from advisor.sources import source_hash
 from advisor.topology.placement import UNPINNED, default_team, evaluate
@@ -142,9 +142,20 @@ def _pieces(row: Json, tuned: list[int]) -> list[tuple[int, int]]:
 
 
 def section_default(site: Site, table: Json, section: Json, why: str) -> Answer:
-    """The measured default choice of a section, without figures; the careful rule's team where its own fails here."""
-    choice = section["default"]
-    known = choice["team"] or {"threads": 1, "placement": UNPINNED}
+    """The measured default choice of a section, without figures; the careful rule's team where its own fails here.
+
+    Where its compiler is not here, the build is that of a row whose tool is, or none.
+    """
+    choice, known = section["default"], section["default"]["team"] or {"threads": 1, "placement": UNPINNED}
+    if _is_absent(site, choice["build"]["compiler"]):
+        why = f"{why}, but {choice['build']['compiler']} is not here"
+        able = [row["choice"] for row in section["rows"] if not _is_absent(site, row["choice"]["build"]["compiler"])]
+        if not able:
+            found = _chosen(site, table, section, choice)
+            return default_answer(site, table["kernel"], why)._replace(
+                dtype=found.dtype, shape_pairs=found.shape_pairs, regime=found.regime, table_id=found.table_id
+            )
+        choice, why = able[0], f"{why}: the call of a library, with the default team"
     try:
         threads, cpus = team(site, known["threads"], known["placement"])
         placement = known["placement"]
@@ -314,19 +325,26 @@ def changed_fields(site: Site, table: Json, section: Json, row: Json) -> tuple[s
         if field == "source_hash":
             old, new = build["source_hash"], _remembered(site, table["kernel"], build["variant"])
         else:
-            now = _with_library(site, build["compiler"])
+            now = _with_tool(site, build["compiler"])
             old, new = (_value(field, where, row["choice"]) for where in (then, now))
         if old is not None and new is not None and old != new:
             changed.append(f"{field} was {old}, is {new}")
     return tuple(changed)
 
 
-def _with_library(site: Site, tool: str) -> Json:
-    """The site's environment; at this machine, with the version of the library that the tool is, looked up once."""
+def _with_tool(site: Site, tool: str) -> Json:
+    """The site's environment; at this machine, with the version of the library that the tool is, or with the compiler
+    that is not here, looked up once."""
     library = library_of(tool)
     if library and library not in site.environment and not site.refusal:
         site.environment[library] = installed(library) or ABSENT
+    elif not library and tool not in site.environment and not site.refusal:
+        site.environment[tool] = ABSENT if compiler_is_absent(tool) else None
     return site.environment
+
+
+def _is_absent(site: Site, tool: str) -> bool:
+    return _with_tool(site, tool).get(library_of(tool) or tool) == ABSENT
 
 
 def _value(field: str, environment: Json, choice: Json) -> Any:
@@ -339,7 +357,7 @@ def _value(field: str, environment: Json, choice: Json) -> Any:
         return ".".join(kernel.split(".")[:2]) if isinstance(kernel, str) else None
     if field == "compiler":
         compiler = choice["build"]["compiler"]
-        return environment.get(compiler, environment.get(compiler.split("-")[0]))
+        return environment.get(compiler) or environment.get(compiler.split("-")[0])
     if field == "openmp" and library_of(choice["build"]["compiler"]):
         return None
     if field == "openmp" and choice["process"] is not None:
