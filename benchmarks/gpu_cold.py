@@ -11,7 +11,7 @@ import time
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from gpu_ground import options, problem_of
+from gpu_ground import problem_of
 from gpu_race import label
 from kernel_race import Refused
 
@@ -26,7 +26,7 @@ from advisor.kernels.registry import origin
 from advisor.kernels.registry import spec as spec_of
 from advisor.kernels.variant import variants
 from advisor.records import Choice, Machine, Problem
-from advisor.search.space import default_choice, space
+from advisor.search.space import default_choice, space, space_options
 
 SHAPE, N = "40:8", 1024
 PROCESSES = 2
@@ -56,7 +56,7 @@ class Start(NamedTuple):
 def starts(machine: Machine) -> list[Start]:
     """The DEFAULT and other makers' choices, from an empty cache and from a filled one."""
     spec, known = spec_of("decode"), variants("decode", (), GPU_LANGUAGES)
-    where = (machine, spec, known, problem_of(SHAPE, N), options())
+    where = (machine, spec, known, problem_of(SHAPE, N), space_options(machine))
     usual = [one for one in space(*where) if is_usual(one, known)]
     chosen = [default_choice(*where), *(one for one in usual if one.build.variant in FOREIGN)]
     return [Start(one, cached) for one in dict.fromkeys(chosen) for cached in (False, True)]
@@ -111,11 +111,11 @@ def sweep(machine: Machine, sizes: Sequence[int] = SWEEP) -> dict[str, Any]:
     """A sweep in one warm worker: how often it was started, and how long its first trial took beside all others."""
     spec, gpu = spec_of("decode"), machine.gpus[0]
     known = tuple(v for v in variants("decode", (), GPU_LANGUAGES) if v.language == "cuda")
-    trials = []
+    wanted, trials = space_options(machine), []
     with GpuPool(gpu, spec, known) as pool:
         for n in sizes:
             problem = problem_of(SHAPE, n)
-            for choice in space(machine, spec, known, problem, options()):
+            for choice in space(machine, spec, known, problem, wanted):
                 if is_usual(choice, known):
                     found = pool.measure(problem, choice, Ask(3, LIMIT_S))
                     trials.append([n, choice.build.variant, found.status, found.seconds, *found.samples_ns[:1]])

@@ -1,7 +1,7 @@
 """The part `counters`: what the batched kernel and the two that read the cache once a query head move, and live times.
 
-Counters come from ncu, which looks into a small program of its own; times from rounds of their own, where no profiler is at work. The
-two stand side by side and neither is computed from the other.
+Counters come from ncu, which looks into a small program of its own; times from rounds of their own, where no profiler
+is at work. The two stand side by side and neither is computed from the other.
 """
 
 from __future__ import annotations

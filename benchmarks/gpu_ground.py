@@ -31,7 +31,7 @@ from advisor.policy.store import load_table
 from advisor.records import Choice, Machine, Measurement, Problem, Table
 from advisor.search.log import read as read_log
 from advisor.search.samples import p25
-from advisor.search.space import SpaceOptions, Toolchain, space
+from advisor.search.space import SpaceOptions, space, space_options
 from advisor.topology.probe import probe
 
 SHAPES = {
@@ -117,11 +117,6 @@ def floor_variants() -> tuple[Variant, ...]:
     return variants("read", (FLOOR_FOLDER,), GPU_LANGUAGES)
 
 
-def options() -> SpaceOptions:
-    """All tools of a device that are installed here."""
-    return SpaceOptions(tuple(Toolchain(one.name, one.runtime, one.language) for one in gpu_tools()))
-
-
 def device_machine() -> Machine:
     """The machine of the device that is measured. Raises BadInput where there is none."""
     found = probe()
@@ -143,7 +138,7 @@ def opened(deadline: Deadline) -> Iterator[Ground]:
     known = variants("decode", (), GPU_LANGUAGES)
     with GpuPool(gpu, dnf, known) as pool, GpuPool(gpu, read, floor_variants()) as floor:
         pool.crew, floor.crew = Own(Bench(driver, dnf, 0)), Own(Bench(driver, read, 0))  # type: ignore[assignment]
-        yield Ground(machine, dnf, known, options(), pool, floor, deadline)
+        yield Ground(machine, dnf, known, space_options(machine), pool, floor, deadline)
 
 
 def state(machine: Machine, conditions: dict[str, Any] | None = None) -> dict[str, Any]:

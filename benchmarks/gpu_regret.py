@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-from gpu_ground import device_machine, options
+from gpu_ground import device_machine
 from tune_rows import Exhausted, Ground, Spent, exhaustive, fresh_race, ours, regrets
 
 from advisor.codec import digest, to_json
@@ -26,7 +26,7 @@ from advisor.search.log import Log
 from advisor.search.look import Place
 from advisor.search.request import Options, Request, Silent
 from advisor.search.run import Run
-from advisor.search.space import default_choice, space
+from advisor.search.space import default_choice, space, space_options
 from advisor.search.tune import Neighbour
 
 EACH_S, FRESH_S = 90.0, 10.0
@@ -48,7 +48,7 @@ def request(problems: Sequence[Problem]) -> Request:
     """Our request for this device."""
     machine, spec = device_machine(), spec_of("decode")
     known = variants("decode", (), GPU_LANGUAGES)
-    wanted = Options(options(), resume=True)
+    wanted = Options(space_options(machine), resume=True)
     return Request(machine, spec, known, tuple(problems), wanted, digest(os.urandom(8).hex()), machine.environment)
 
 

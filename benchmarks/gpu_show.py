@@ -235,8 +235,11 @@ def starts(rows: Sequence[Row]) -> list[str]:
 
 
 def median(values: Sequence[float]) -> str:
-    """A median with three digits; a dash where there is nothing."""
-    return f"{statistics.median(values):.3g}" if values else "-"
+    """A median with three digits at least; a dash where there is nothing."""
+    if not values:
+        return "-"
+    middle = statistics.median(values)
+    return f"{middle:.0f}" if middle >= 100 else f"{middle:.3g}"
 
 
 def counters(rows: Sequence[Row]) -> list[str]:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
+sys.path.append(str(Path(__file__).parents[1] / "kernels" / "gpu"))  # a device that is none: gpu_fixtures
 
 
 @pytest.fixture(scope="session", autouse=True)

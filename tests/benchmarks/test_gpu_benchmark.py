@@ -1,0 +1,278 @@
+"""The GPU benchmark as a command: parts that stop and go on, what it shows, what a sweep pays once."""
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+
+import gpu
+import gpu_cold
+import gpu_show
+import gpu_tune
+import pytest
+from fake import FakeClock
+from gpu_bench_fixtures import cold, counted, race, regret, sweep
+from gpu_ground import Lost, sources
+from gpu_machine_fixtures import CUDA, MACHINE, OneWorker
+from gpu_rows import Row, Store, read
+from kernel_race import Deadline, Refused
+
+from advisor.kernels.header import GPU_LANGUAGES
+from advisor.kernels.variant import variants
+
+
+@pytest.fixture
+def part(monkeypatch):
+    """A part of three rows of ten seconds each on a clock of its own, and what was measured, in order."""
+    clock, done, ends = FakeClock(), [], {}
+
+    def one(n):
+        done.append(n)
+        clock.now += 10.0
+        if n in ends:
+            raise ends[n]
+        return {"n": n}, {"before": {"sm_mhz": 1980}}
+
+    @contextlib.contextmanager
+    def steps(call):
+        yield [gpu.Step({"n": n}, lambda n=n: one(n)) for n in (1, 2, 3)]
+
+    monkeypatch.setitem(gpu.PARTS, "race", steps)
+    monkeypatch.setattr(gpu, "device_machine", lambda: MACHINE)
+    monkeypatch.setattr(gpu, "Deadline", lambda seconds: Deadline(seconds, clock))
+    return done, ends
+
+
+def command(folder, *more):
+    return gpu.run(gpu.parsed(["race", "--out", str(folder), *more]))
+
+
+def test_a_part_keeps_every_row_with_card_versions_and_clocks(tmp_path, part):
+    assert command(tmp_path) == 0
+    assert part[0] == [1, 2, 3]
+    rows = read(str(tmp_path)).rows
+    assert [row.data for row in rows] == [{"n": 1}, {"n": 2}, {"n": 3}]
+    state = rows[0].state
+    assert state["card"]["name"] == "NVIDIA H200"
+    assert state["card"]["power_limit_w"] == 700.0
+    assert state["regime"] == "cold"
+    assert state["clocks"]["before"] == {"sm_mhz": 1980}
+    assert state["versions"]["sm_count"] == 132
+    assert rows[0].sources == sources(variants("decode", (), GPU_LANGUAGES))
+
+
+def test_a_part_goes_on_where_it_stopped(tmp_path, part, capsys):
+    assert command(tmp_path, "--seconds", "15") == 3
+    assert part[0] == [1]
+    assert "missing: n=2: no time" in capsys.readouterr().err
+    assert command(tmp_path, "--seconds", "15", "--resume") == 3
+    assert command(tmp_path, "--resume") == 0
+    assert part[0] == [1, 2, 3]
+    assert command(tmp_path, "--resume") == 0
+    assert part[0] == [1, 2, 3]
+    assert command(tmp_path) == 0
+    assert part[0] == [1, 2, 3] * 2
+
+
+def test_a_row_cut_short_by_a_kill_is_made_again_and_no_other(tmp_path, part):
+    command(tmp_path)
+    path = tmp_path / "rows.jsonl"
+    path.write_bytes(path.read_bytes()[:-20])
+    part[0].clear()
+    assert command(tmp_path, "--resume") == 0
+    assert part[0] == [3]
+    assert [row.key["n"] for row in read(str(tmp_path)).rows] == [1, 2, 3]
+
+
+def test_a_row_of_other_sources_is_made_again(tmp_path, part, monkeypatch):
+    command(tmp_path)
+    part[0].clear()
+    monkeypatch.setattr(gpu, "sources", lambda known: {"torch": "3.0"})
+    assert command(tmp_path, "--resume") == 0
+    assert part[0] == [1, 2, 3]
+
+
+def test_what_cannot_be_measured_is_a_row_with_the_reason_and_tried_again_last(tmp_path, part, capsys):
+    part[1][1] = Refused("nothing of ours has a time")
+    assert command(tmp_path) == 3
+    assert read(str(tmp_path)).rows[0].failed == "nothing of ours has a time"
+    assert "n=1: nothing of ours" in capsys.readouterr().err
+    part[0].clear()
+    part[1].clear()
+    with Store(str(tmp_path)) as store:
+        store.add(store.found.rows[1]._replace(sources={}))
+    assert command(tmp_path, "--resume") == 0
+    assert part[0] == [2, 1]
+
+
+def test_a_lost_device_ends_the_call_and_keeps_others_from_nothing(tmp_path, part):
+    part[1][1] = Lost("illegal address")
+    assert command(tmp_path) == 1
+    assert part[0] == [1]
+    assert command(tmp_path, "--resume") == 1
+    assert part[0] == [1, 2, 3, 1]
+    assert [row.failed for row in read(str(tmp_path)).rows] == ["illegal address", "", ""]
+
+
+def test_steps_that_build_on_each_other_keep_their_order(tmp_path):
+    with Store(str(tmp_path)) as store:
+        store.add(regret(1)._replace(data={}, failed="x"))
+        call = gpu.Call(gpu.parsed(["regret", "--out", "x"]), store, MACHINE, Deadline(1.0))
+        walked = [gpu.Step({"shape": "40:8", "n": n}, lambda: ({}, {}), lambda: None) for n in (1, 2)]
+        assert gpu.ordered(call, walked) == walked
+        free = [one._replace(skip=None) for one in walked]
+        assert gpu.ordered(call, free) == free[::-1]
+
+
+def test_without_a_device_it_says_so(tmp_path):
+    run = subprocess.run(
+        [sys.executable, "-m", "benchmarks.gpu", "race", "--out", str(tmp_path)],
+        cwd=os.path.dirname(os.path.dirname(gpu.__file__)), capture_output=True, text=True, check=False,
+        env={**os.environ, "CUDA_VISIBLE_DEVICES": ""},
+    )  # fmt: skip
+    assert run.returncode == 1
+    assert "cuda:0" in run.stderr
+    assert "Traceback" not in run.stderr
+
+
+@pytest.mark.parametrize("words", [["race", "--out", "x", "--shapes", "9:9"], ["race"], ["nothing"]])
+def test_what_makes_no_sense_is_refused(words):
+    with pytest.raises(SystemExit) as ended:
+        gpu.parsed(words)
+    assert ended.value.code == 2
+
+
+# --- show ---
+
+
+def filled(folder):
+    """A folder with a row of every kind."""
+    said = [{"kernel": "decode", "trials": {"ok": 300, "wrong": 0}}]
+    tune = race()._replace(part="tune", key={"shape": "40:8"}, data={"budget_s": 110.0, "said": said}, seconds=109.0)
+    rows = [
+        tune,
+        race(n=64, table=1020.0, own=1030.0, flash=1000.0, cudnn=1010.0, floor=700.0, one=900.0, more=1000.0),
+        race(n=1024, table=1000.0, own=1060.0, flash=1500.0, cudnn=1000.0, one=1200.0, more=1000.0),
+        race("paper", 65536, table=22_000.0, flash=90_000.0, floor=18_000.0),
+        regret(),
+        cold(),
+        cold(cached=True, right=False),
+        sweep(),
+        counted(),
+        counted(n=16384, refused=True),
+        Row("race", {"shape": "28:4", "n": 1}, {}, tune.state, 1.0, {}, "nothing has a time"),
+    ]
+    with Store(str(folder)) as store:
+        for row in rows:
+            store.add(row)
+
+
+def test_everything_is_shown_with_its_verdict(tmp_path):
+    filled(tmp_path)
+    lines = gpu_show.lines(gpu_show.judged(str(tmp_path)))
+    text = "\n".join(lines)
+    assert "NVIDIA H200, 132 multiprocessors, power limit 700.0 W" in text
+    assert "driver 580.1, cupy 14.2.0, torch 2.11.0" in text
+    assert "sm_mhz 1965 to 1980" in text
+    for part_of in (
+        "| 40:8 | 64 | batched_mma blocks=264 | 1.02 us | sdpa_flash | 1.00 us | 1.02 [1.02, 1.02] | slower | 24 |",
+        "| 40:8 | 1024 | batched_mma blocks=264 | 1.00 us | sdpa_cudnn as_rows=1 |",
+        "1.45: met",
+        "| 40:8 | 109 | 110 |",
+        "| 40:8 | 1024 | 222 | 25 | 2.40 | 222 | 30.0 | 0.080 | 1.01 [1.00, 1.02] | 1.01 us | 1.00 us |",
+        "| batched blocks=264 | empty | 12 | 400 | 250 | 1200 | 0.2 | 12.5 | 6.5 | yes |",
+        "| batched blocks=264 | full | 12 | 400 | 250 | 1200 | 0.2 | 12.5 | 6.5 | NO |",
+        "A sweep of 3 trials: 1 worker started, the first trial took 2.50 s, no later one over 0.40 s.",
+        "| 65536 | batched blocks=264 | 80.04 us | 8,400,000 | 268,000,000 | 268,435,456 | 0.50 |",
+        "No counters: no permission (ERR_NVGPUCTRPERM). ask an administrator",
+        "40:8: one warp and more warps take equally long at n = ",
+        "stay in the L2 at 40:8 n=64.",
+        "- mapping of sdpa_flash: how sdpa_flash is mapped (arithmetic of the cache)",
+        "- MISSED: the table's choice is slower than the best library at 1 of 3 rows: 40:8 n=64",
+        "- met: own over cuDNN: bar met at 2 of 2 rows",
+        "- met: worst regret 1.010, bar 1.05",
+        "- no figures: race {'shape': '28:4', 'n': 1}: nothing has a time",
+    ):
+        assert part_of in text
+    widths = [line.count("|") for line in lines if line.startswith("|")]
+    assert all(width > 3 for width in widths)
+
+
+def test_what_was_judged_is_plain_data(tmp_path, capsys, monkeypatch):
+    filled(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["gpu.py", "show", str(tmp_path), "--json"])
+    assert gpu.main() == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [one["verdict"] for one in found["races"]] == ["slower", "tie", "faster"]
+    assert found["failed"][0]["failed"] == "nothing has a time"
+    assert [one["met"] for one in found["said"]].count(False) == 1
+
+
+def test_an_empty_folder_has_no_verdict_that_is_met(tmp_path):
+    found = gpu_show.judged(str(tmp_path))
+    assert all(one.met is None for one in found.said)
+    assert "no rows" in gpu_show.lines(found)
+
+
+# --- tune ---
+
+
+def test_the_product_is_asked_for_the_shape_and_what_it_left_is_kept(tmp_path, monkeypatch):
+    asked = []
+
+    def product(words, variables, limit_s):
+        asked.append((words, variables["ADVISOR_HOME"], limit_s))
+        place = tmp_path / "home" / "machines" / "x"
+        place.mkdir(parents=True)
+        for name in ("decode.table.json", "measurements.jsonl", "machine.json"):
+            (place / name).write_text("{}")
+        return 3, 'noise\n[{"kernel": "decode", "trials": {"ok": 7}}]\n', ""
+
+    monkeypatch.setattr(gpu_tune, "run", product)
+    data = gpu_tune.measure(str(tmp_path), "28:4", (1, 64), 100.0)
+    words, home, limit_s = asked[0]
+    line = " ".join(words)
+    for option in ("--device cuda:0", "--n 1,64", "--heads 28", "--kv-heads 4", "--dtype float16", "--regime cold", "--budget 100s", "--resume"):  # fmt: skip # noqa: E501
+        assert option in line
+    assert home == str(tmp_path / "home")
+    assert limit_s > 100
+    assert data["said"][0]["trials"] == {"ok": 7}
+    assert sorted(os.listdir(tmp_path / "policy")) == ["decode.table.json", "machine.json", "measurements.jsonl"]
+    monkeypatch.setattr(gpu_tune, "run", lambda *_: (1, "", "no CuPy"))
+    with pytest.raises(Refused, match="no CuPy"):
+        gpu_tune.measure(str(tmp_path), "28:4", (1, 64), 100.0)
+
+
+def test_a_product_that_does_not_end_is_told_to_and_may_save():
+    program = "import time\ntry:\n print('begun', flush=True); time.sleep(60)\nexcept KeyboardInterrupt:\n print('saved')\n raise SystemExit(3)"  # noqa: E501
+    status, out, _ = gpu_tune.run([sys.executable, "-c", program], dict(os.environ), 2.0)
+    assert (status, out.split()) == (3, ["begun", "saved"])
+
+
+# --- cold start ---
+
+
+def test_a_sweep_starts_one_worker_and_compiles_each_program_once(monkeypatch):
+    from advisor.kernels.gpu import child, pool
+
+    monkeypatch.setattr(child, "Child", OneWorker)
+    monkeypatch.setattr(pool, "edges", lambda *_: ())
+    monkeypatch.setattr(pool, "sets", lambda *_: 2)
+    monkeypatch.setattr(gpu_cold, "space_options", lambda _: CUDA)
+    monkeypatch.setattr(OneWorker, "begun", 0)
+    found = gpu_cold.sweep(MACHINE, sizes=(16, 64, 100))
+    assert {one[2] for one in found["trials"]} == {"ok"}
+    assert len(found["trials"]) == 3 * len({one[1] for one in found["trials"]}) >= 9
+    assert (OneWorker.begun, found["workers_started"]) == (1, 1)
+    built = OneWorker.last.driver.built
+    assert len(built) == len(set(built)) == len({one[1] for one in found["trials"]})
+    assert not OneWorker.last.alive
+
+
+def test_every_kind_of_start_is_there_with_an_empty_and_a_full_cache(monkeypatch):
+    monkeypatch.setattr(gpu_cold, "space_options", lambda _: CUDA)
+    found = gpu_cold.starts(MACHINE)
+    assert [one.cached for one in found] == [False, True]
+    lines = gpu_cold.asked(MACHINE, gpu_cold.problem_of("40:8", 64), found[0].choice).splitlines()
+    assert [next(iter(json.loads(line))) for line in lines] == ["hello", "trial"]
