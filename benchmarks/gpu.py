@@ -36,8 +36,6 @@ from kernel_race import Deadline, Refused
 
 from advisor.arguments import sizes as sizes_of
 from advisor.errors import AdvisorError
-from advisor.kernels.header import GPU_LANGUAGES
-from advisor.kernels.variant import variants
 from advisor.records import Machine
 
 REGRET_SIZES = (1024, 4096, 16384, 65536, 262144)
@@ -67,8 +65,7 @@ class Call(NamedTuple):
 
     def is_done(self, key: dict[str, Any]) -> bool:
         """Whether an earlier call has the row, with the sources as they are now."""
-        found = variants("decode", (), GPU_LANGUAGES)
-        return bool(self.asked.resume) and self.store.done(self.asked.part, key, sources(found))
+        return bool(self.asked.resume) and self.store.done(self.asked.part, key, sources())
 
 
 # --- the rows of each part ---
@@ -90,7 +87,7 @@ def tune_steps(call: Call) -> Iterator[list[Step]]:
 def race_steps(call: Call) -> Iterator[list[Step]]:
     """A row a shape and n."""
     left = tuned(call.asked.out)
-    with opened(call.deadline) as ground:
+    with opened(call.machine, call.deadline) as ground:
         yield [
             Step({"shape": label, "n": n}, lambda label=label, n=n: gpu_race.measure(ground, left, label, n))
             for label in call.asked.shapes
@@ -104,7 +101,7 @@ def regret_steps(call: Call) -> Iterator[list[Step]]:
     label = call.asked.shapes[0]
     problems = [problem_of(label, n) for n in sorted(call.asked.n or REGRET_SIZES)]
     before = None
-    with gpu_regret.walking(call.asked.out, label, gpu_regret.request(problems)) as walk:
+    with gpu_regret.walking(call.asked.out, label, gpu_regret.request(call.machine, problems)) as walk:
 
         def one(problem: Any) -> Figures:
             nonlocal before
@@ -135,7 +132,7 @@ def cold_steps(call: Call) -> Iterator[list[Step]]:
 def counters_steps(call: Call) -> Iterator[list[Step]]:
     """A row an n."""
     left = tuned(call.asked.out)
-    with opened(call.deadline) as ground:
+    with opened(call.machine, call.deadline) as ground:
         yield [
             Step({"shape": gpu_counters.SHAPE, "n": n}, lambda n=n: gpu_counters.measure(ground, left, n))
             for n in call.asked.n or gpu_counters.SIZES
@@ -180,7 +177,7 @@ def ordered(call: Call, steps: Sequence[Step]) -> list[Step]:
 
 def measured(call: Call, step: Step) -> Row:
     """One row, a failed one where it cannot be measured. Raises Lost, its row kept, where nothing more can be."""
-    begun, known = time.monotonic(), sources(variants("decode", (), GPU_LANGUAGES))
+    begun, known = time.monotonic(), sources()
 
     def row(figures: Figures, failed: str = "") -> Row:
         now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")

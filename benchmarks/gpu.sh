@@ -40,6 +40,7 @@ for one in $parts; do
   check)
     say probe 60 "$python" -m advisor.cli probe
     say doctor 60 "$python" -m advisor.cli doctor
+    say verify "${VERIFY_S:-60}" "$python" -m advisor.cli verify --kernel decode --device cuda:0
     ;;
   tune) part tune "${TUNE_S:-350}" ;;
   cold) part cold "${COLD_S:-60}" ;;

@@ -82,7 +82,7 @@ def timed(bench: Any, trial: Any, phases: Phases) -> dict[str, Any]:
         result = call()
         bench.driver.finish()
         phases.end(name)
-    return {"phases": phases.ms, **warm(bench, trial, call), "error": error(bench, case, host, arrays[-1], result)}
+    return {"phases": phases.ms, **warm(bench, trial, call), "error": error(bench, trial, host, arrays[-1], result)}
 
 
 def warm(bench: Any, trial: Any, call: Any) -> dict[str, float]:
@@ -98,14 +98,17 @@ def warm(bench: Any, trial: Any, call: Any) -> dict[str, float]:
     return {"warm_us": statistics.median(taken), "graph_us": graph}
 
 
-def error(bench: Any, case: Any, host: dict[str, Any], out: Any, result: Any) -> dict[str, float]:
+def error(bench: Any, trial: Any, host: dict[str, Any], out: Any, result: Any) -> dict[str, float]:
     """The error of what was computed, beside the tolerance."""
     import numpy as np
 
-    expected = bench.spec.reference(case.problem, host)[bench.spec.written[0]]
+    from advisor.kernels.judge import relative_error
+
+    expected = bench.spec.reference(trial.case.problem, host)[bench.spec.written[0]]
     found = out if result is None else result
     values = np.asarray(found.get() if hasattr(found, "get") else found.float().cpu(), float).reshape(out.shape)
-    return {"error": float(np.abs(values - expected.values).max()), "tolerance": expected.tolerance}
+    tolerance = expected.allowed(trial.program.arithmetic)
+    return {"error": relative_error(values, expected.values), "tolerance": tolerance}
 
 
 if __name__ == "__main__":

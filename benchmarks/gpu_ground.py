@@ -124,9 +124,8 @@ def device_machine() -> Machine:
 
 
 @contextlib.contextmanager
-def opened(deadline: Deadline) -> Iterator[Ground]:
-    """Both kernels on one device in this process. Raises Refused where there is no device or no CuPy."""
-    machine = device_machine()
+def opened(machine: Machine, deadline: Deadline) -> Iterator[Ground]:
+    """Both kernels on one device in this process. Raises Refused where there is no CuPy."""
     gpu = machine.gpus[0]
     os.environ.update(environment(dict(os.environ), gpu.uuid or ""))
     try:
@@ -152,8 +151,9 @@ def state(machine: Machine, conditions: dict[str, Any] | None = None) -> dict[st
     return {"card": card, "versions": versions, "regime": REGIME, "clocks": clocks}
 
 
-def sources(known: tuple[Variant, ...]) -> dict[str, str]:
-    """What rows depend on: hash of every variant, version of every tool."""
+def sources() -> dict[str, str]:
+    """What rows depend on: hash of every variant and of the floor, version of every tool."""
+    known = (*variants("decode", (), GPU_LANGUAGES), *floor_variants())
     return {**{v.name: v.source_hash for v in known}, **{tool.name: tool.version for tool in gpu_tools()}}
 
 

@@ -1,7 +1,8 @@
 """The part `regret`: our search beside an exhaustive pass on a device, and one race of both with fresh samples.
 
 What is measured, and how, is tune_rows.py's. Everything is compiled before, for both: a pass that looked at everything
-would spend most of its time in compilers that our search never meets.
+would spend most of its time in compilers that our search never meets. The workers of both are started before, too: a
+sweep pays for that once, whatever it looks at (gpu_cold.py has the seconds).
 """
 
 from __future__ import annotations
@@ -13,7 +14,6 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-from gpu_ground import device_machine
 from tune_rows import Exhausted, Ground, Spent, exhaustive, fresh_race, ours, regrets
 
 from advisor.codec import digest, to_json
@@ -21,7 +21,7 @@ from advisor.kernels.gpu.pool import GpuPool
 from advisor.kernels.header import GPU_LANGUAGES
 from advisor.kernels.registry import spec as spec_of
 from advisor.kernels.variant import variants
-from advisor.records import Choice, Problem
+from advisor.records import Choice, Machine, Problem
 from advisor.search.log import Log
 from advisor.search.look import Place
 from advisor.search.request import Options, Request, Silent
@@ -33,6 +33,8 @@ EACH_S, FRESH_S = 90.0, 10.0
 """Seconds of an exhaustive pass, and of the fresh race, at most."""
 
 CHECK_S = 60.0
+SMALL_N = 2
+"""At this n a choice in each language is called once before any row: what it imports is in the worker then."""
 
 
 class Walk(NamedTuple):
@@ -44,9 +46,9 @@ class Walk(NamedTuple):
     whole: str
 
 
-def request(problems: Sequence[Problem]) -> Request:
-    """Our request for this device."""
-    machine, spec = device_machine(), spec_of("decode")
+def request(machine: Machine, problems: Sequence[Problem]) -> Request:
+    """Our request for a device."""
+    spec = spec_of("decode")
     known = variants("decode", (), GPU_LANGUAGES)
     wanted = Options(space_options(machine), resume=True)
     return Request(machine, spec, known, tuple(problems), wanted, digest(os.urandom(8).hex()), machine.environment)
@@ -73,7 +75,18 @@ def walking(folder: str, label: str, wanted: Request) -> Iterator[Walk]:
         }
         run = Run(wanted, pools["ours"], log, Silent(), time.monotonic)
         run.open_session()
+        for one in ("ours", "exhaustive"):
+            start(pools[one], wanted)
         yield Walk(Ground(run, pools, "", "not asked"), pools["builder"], log, whole)  # type: ignore[arg-type]
+
+
+def start(pool: GpuPool, wanted: Request) -> None:
+    """Start a worker and let it import what its choices need; it learns nothing of a row."""
+    small = wanted.problems[0]._replace(n=SMALL_N)
+    languages = {variant.name: variant.language for variant in wanted.variants}
+    each = {languages[choice.build.variant]: choice for choice in place_of(wanted, small).choices}
+    for choice in each.values():
+        pool.check(small, choice, CHECK_S)
 
 
 def place_of(wanted: Request, problem: Problem) -> Place:

@@ -63,10 +63,10 @@ def run(words: Sequence[str], variables: dict[str, str], limit_s: float) -> tupl
 
 
 def last_object(text: str) -> Any:
-    """The JSON object at the end of a text; None where there is none."""
-    for line in (*reversed(text.splitlines()), text):
+    """The JSON object or list that a text is, or that its last line is; None where there is none."""
+    for piece in (text, *text.splitlines()[-1:]):
         with contextlib.suppress(ValueError):
-            return json.loads(line)
+            return json.loads(piece)
     return None
 
 

@@ -83,7 +83,7 @@ def test_the_floor_is_checked_like_any_kernel(driver, status):
 
 def test_a_race_has_ours_the_floor_and_the_pair_and_every_entrant_says_its_mapping():
     at, left = ground(), gpu_ground.Tuned(None, {})
-    data, conditions = gpu_race.measure(at, left, "paper", 200)
+    data, conditions = gpu_race.measure(at, left, "paper", 32)
     json.dumps(data, allow_nan=False)
     roles = {role for one in data["entrants"] for role in one["roles"]}
     assert roles == {"own", "one warp", "more warps", "floor"}
@@ -93,11 +93,11 @@ def test_a_race_has_ours_the_floor_and_the_pair_and_every_entrant_says_its_mappi
     assert warps["more warps"] in (4, 8)
     assert {len(taken) for taken in data["samples"].values()} == {gpu_race.ROUNDS}
     assert gpu_race.ROUNDS >= gpu_judge.LEAST_ROUNDS
-    assert data["cache_bytes"] == 2 * 2 * 200 * 64 * 4 + 4
+    assert data["cache_bytes"] == 2 * 2 * 32 * 64 * 4 + 4
     about = gpu_ground.state(MACHINE, conditions)
     assert about["card"]["name"] == "NVIDIA H200"
     assert about["clocks"]["before"] == {"sm_mhz": 1980}
-    row = Row("race", {"shape": "paper", "n": 200}, {}, about, 1.0, data)
+    row = Row("race", {"shape": "paper", "n": 32}, {}, about, 1.0, data)
     (found,) = gpu_judge.races([row])
     assert found.verdict == ""  # no table and no library
     assert found.ratio("own", "floor")
