@@ -138,15 +138,6 @@ def test_a_cache_that_cannot_be_made_ends_no_lookup(site):
     assert broken.advisor("doctor").status == 1
 
 
-def test_without_a_compiler_tune_and_verify_say_so_and_the_rest_works(site, tmp_path):
-    bare = {"PATH": "/nonexistent", "CC": None, "ADVISOR_CACHE": str(tmp_path / "cache")}
-    for words in (TUNE, ("verify",)):
-        assert "C compiler" in refused(site.advisor(*words, **bare))
-    assert site.advisor("doctor", **bare).status == 1
-    assert site.advisor("recommend", "--n", "64", **bare).status == 0
-    assert site.advisor("probe", **bare).status == 0
-
-
 @pytest.mark.parametrize("limit", ["-n 8", "-f 1"])
 def test_a_limit_of_the_shell_is_one_line(site, limit):
     line = f"ulimit {limit}; $ADVISOR tune --kernel scale --kernel-dir $DIR --n 64 --quick --budget 2s"
