@@ -13,12 +13,16 @@ EDGE_ELEMENTS = 1 << 20
 EDGE_FLOPS = 1 << 26
 """The same for edge problems with more arithmetic than this."""
 
+BOUND_TO_SHAPE = ("triton", "torch")
+"""Languages whose calls are compiled, or planned by a library, for each fixed shape apart: for up to a second."""
+
 
 def edges(spec: KernelSpec, variant: Variant, problem: Problem, knobs: Pairs) -> tuple[Edge, ...]:
     """The edge problems of a build on the way to `problem`, smallest n first.
 
     The spec's own edges as far as the same binary computes them, and its n at the shape of `problem`; none over the
-    problem's own n, so that a variant that fails only at large n stays usable below.
+    problem's own n, so that a variant that fails only at large n stays usable below. Other shapes are left to
+    `advisor verify` where each would be compiled apart.
     """
     listed = [edge for edge in spec.edges() if edge.dtype == problem.dtype]
     wanted = dict.fromkeys([*listed, *(problem._replace(n=edge.n, regime="warm") for edge in listed)])
@@ -32,6 +36,7 @@ def edges(spec: KernelSpec, variant: Variant, problem: Problem, knobs: Pairs) ->
         and spec.flops(edge) <= EDGE_FLOPS
         and is_valid(variant, edge, knobs)
         and macro_values(variant, edge, knobs) == macros
+        and (edge.shape == problem.shape or variant.language not in BOUND_TO_SHAPE)
     ]
     return tuple(
         Edge(edge, entry_dims(spec, variant, edge, knobs), draw)

@@ -209,12 +209,12 @@ extern "C" __global__ void __launch_bounds__(32 * ADV_WARPS)
   const wide cache = wide(group) * n * ADV_HD;
   const Partial<ADV_SHARING> part(workspace, first, group, splits);
   const int start = blockIdx.x * chunk, end = min(n, start + chunk);
-  State my;
-  begin(my, q + wide(group) * ADV_SHARING * ADV_HD);
   Tile tiles[ADV_TILES];
-#if ADV_AHEAD
+#if ADV_AHEAD /* before the queries are waited for */
   fetch(tiles[0], k + cache, v + cache, start + warp * SPAN, end);
 #endif
+  State my;
+  begin(my, q + wide(group) * ADV_SHARING * ADV_HD);
   for (int base = start + warp * SPAN; base < end; base += ADV_WARPS * SPAN) {
 #if ADV_AHEAD /* the next sixteen rows are on their way while these are worked on; past the end the last row comes again */
     Tile next;

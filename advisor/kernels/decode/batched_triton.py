@@ -11,6 +11,8 @@
   "rank": 50
 }
 
+Nothing is compiled anew for another n: rows are aligned by D, which is known.
+
 A query and a weight are cut into two 16-bit numbers, high and low, as in batched_mma.cu: each product is two of
 tensor cores, and float32's accuracy is kept.
 """
@@ -31,7 +33,7 @@ def _cut(x, kind: tl.constexpr, low: tl.constexpr):
     return high, ((x - high.to(tl.float32)) * low).to(kind)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["n", "chunk", "splits"])
 def _part(  # noqa: PLR0913, PLR0917 (a kernel takes what it takes)
     q, k, v, sums, stats, scale, n, chunk, splits,
     D: tl.constexpr, G: tl.constexpr, BLOCK: tl.constexpr, LOW: tl.constexpr,  # noqa: N803

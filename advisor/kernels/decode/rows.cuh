@@ -11,22 +11,22 @@ constexpr int PIECES = ADV_HD / VEC / LANES;
 constexpr int AT_ONCE = 32 / LANES;
 constexpr int OWN = PIECES * VEC;
 
-/* What one lane knows of HEADS query heads: its own elements of the queries (scaled) and of the weighted sums. */
+/* What one lane knows of HEADS query heads: its own elements of the queries and of the weighted sums. */
 template <int HEADS> struct Walk {
   real q[HEADS][OWN], sum[HEADS][OWN], most[HEADS], total[HEADS];
 };
 
-/* q: [HEADS][HD] of these heads. */
+/* q: [HEADS][HD] of these heads. Only read here: whatever used them would wait for them before the first cache row is
+   asked for, so it is scores that are scaled. */
 template <int HEADS> __device__ __forceinline__ void begin(Walk<HEADS> &my, const real *q) {
   const int col = threadIdx.x % 32 % LANES;
-  const real scale = score_scale();
 #pragma unroll
   for (int h = 0; h < HEADS; h++) {
     my.most[h] = LOWEST;
     my.total[h] = 0;
 #pragma unroll
     for (int e = 0; e < OWN; e++) {
-      my.q[h][e] = q[h * ADV_HD + e / VEC * LANES * VEC + col * VEC + e % VEC] * scale;
+      my.q[h][e] = q[h * ADV_HD + e / VEC * LANES * VEC + col * VEC + e % VEC];
       my.sum[h][e] = 0;
     }
   }
@@ -36,6 +36,7 @@ template <int HEADS> __device__ __forceinline__ void begin(Walk<HEADS> &my, cons
 template <int HEADS>
 __device__ __forceinline__ void walk(Walk<HEADS> &my, const store *k, const store *v, int first, int end, int step) {
   const int sub = threadIdx.x % 32 / LANES, col = threadIdx.x % 32 % LANES;
+  const real scale = score_scale();
   for (int base = first; base < end; base += step) {
     Vec kk[ADV_UNROLL][PIECES], vv[ADV_UNROLL][PIECES];
     real s[ADV_UNROLL][HEADS];
@@ -73,7 +74,7 @@ __device__ __forceinline__ void walk(Walk<HEADS> &my, const store *k, const stor
       real most = my.most[h];
 #pragma unroll
       for (int u = 0; u < ADV_UNROLL; u++) {
-        if (base + u * AT_ONCE + sub >= end) s[u][h] = LOWEST;
+        s[u][h] = base + u * AT_ONCE + sub < end ? s[u][h] * scale : LOWEST;
         most = max(most, s[u][h]);
       }
       const real shrink = ex2(my.most[h] - most);

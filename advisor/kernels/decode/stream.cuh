@@ -75,14 +75,27 @@ __device__ __forceinline__ real score_scale() {
   return real(1.4426950408889634) / real(sqrt(double(ADV_HD)));
 }
 
-/* Partial results of one head group: [split][HEADS][HD] sums, then [split][HEADS][2] maximum and total. */
+/* Partial results of one head group: sums [split][HEADS][HD], of all groups first, so that their rows are aligned to 16
+   bytes; then stats [split][HEADS][2], maximum and total. */
 template <int HEADS> struct Partial {
   real *sums, *stats;
   __device__ Partial(unsigned char *workspace, wide first, int group, int splits) {
-    sums = (real *)(workspace + first) + wide(group) * splits * HEADS * (ADV_HD + 2);
-    stats = sums + wide(splits) * HEADS * ADV_HD;
+    real *all = (real *)(workspace + first);
+    sums = all + wide(group) * splits * HEADS * ADV_HD;
+    stats = all + (wide(gridDim.y) * ADV_HD + wide(group) * 2) * splits * HEADS;
   }
 };
+
+/* 16 bytes of a partial result; lanes that share a row of one; such loads a lane and row; rows a warp reads at once */
+#if ADV_DTYPE == 1
+typedef double2 Pack;
+__device__ __forceinline__ real piece(const Pack &a, int i) { return i ? a.y : a.x; }
+#else
+typedef float4 Pack;
+__device__ __forceinline__ real piece(const Pack &a, int i) { return i == 0 ? a.x : i == 1 ? a.y : i == 2 ? a.z : a.w; }
+#endif
+constexpr int PACK = 16 / int(sizeof(real)), ACROSS = ADV_HD / PACK < 32 ? ADV_HD / PACK : 32;
+constexpr int DEEP = ADV_HD / PACK / ACROSS, SIDE = 32 / ACROSS;
 
 /* The last block of a head group to come here merges its splits, in their order whichever block that is, so that the
    result does not depend on timing. It leaves the counter at zero, as it found it. All threads of the block come. */
@@ -98,13 +111,13 @@ __device__ void finish(Partial<HEADS> part, unsigned *counter, int splits, real 
   __syncthreads();
   if (!last) return;
   __threadfence();
-  real most[HEADS], total[HEADS], a[HEADS][ADV_HD / 32];
+  real most[HEADS], total[HEADS], a[HEADS][DEEP * PACK];
 #pragma unroll
   for (int h = 0; h < HEADS; h++) {
     most[h] = LOWEST;
     total[h] = 0;
 #pragma unroll
-    for (int i = 0; i < ADV_HD / 32; i++) a[h][i] = 0;
+    for (int i = 0; i < DEEP * PACK; i++) a[h][i] = 0;
   }
   for (int s = lane; s < splits; s += 32)
 #pragma unroll
@@ -113,23 +126,48 @@ __device__ void finish(Partial<HEADS> part, unsigned *counter, int splits, real 
   for (int o = 16; o; o >>= 1)
 #pragma unroll
     for (int h = 0; h < HEADS; h++) most[h] = max(most[h], __shfl_xor_sync(FULL, most[h], o));
-  /* all heads' loads at once: what takes the time here is waiting for the L2 */
-#pragma unroll(HEADS == 1 ? 8 : 2)
-  for (int s = warp; s < splits; s += WARPS)
+  /* the loads of MANY splits and all heads at once: what takes the time here is waiting for the L2 */
+  constexpr int MANY = 20 / HEADS < 8 ? 20 / HEADS : 8, STEP = WARPS * SIDE;
+  const int col = lane % ACROSS;
+  for (int first = warp * SIDE + lane / ACROSS; first < splits; first += MANY * STEP) {
+    Pack x[MANY][HEADS][DEEP];
+    real f[MANY][HEADS], t[MANY][HEADS];
+#pragma unroll
+    for (int u = 0; u < MANY; u++)
+#pragma unroll
+      for (int h = 0; h < HEADS; h++) {
+        const wide row = wide(min(first + u * STEP, splits - 1)) * HEADS + h;
+        f[u][h] = __ldcg(&part.stats[row * 2]);
+        t[u][h] = __ldcg(&part.stats[row * 2 + 1]);
+#pragma unroll
+        for (int p = 0; p < DEEP; p++)
+          x[u][h][p] = __ldcg((const Pack *)(part.sums + row * ADV_HD) + p * ACROSS + col);
+      }
+#pragma unroll
+    for (int u = 0; u < MANY; u++)
+#pragma unroll
+      for (int h = 0; h < HEADS; h++) {
+        const real own = first + u * STEP < splits ? ex2(f[u][h] - most[h]) : real(0);
+        total[h] += own * t[u][h];
+#pragma unroll
+        for (int i = 0; i < DEEP * PACK; i++) a[h][i] += own * piece(x[u][h][i / PACK], i % PACK);
+      }
+  }
+#pragma unroll
+  for (int o = 16; o >= ACROSS; o >>= 1)
 #pragma unroll
     for (int h = 0; h < HEADS; h++) {
-      const real f = ex2(__ldcg(&part.stats[(s * HEADS + h) * 2]) - most[h]);
-      total[h] += f * __ldcg(&part.stats[(s * HEADS + h) * 2 + 1]);
+      total[h] += __shfl_xor_sync(FULL, total[h], o);
 #pragma unroll
-      for (int i = 0; i < ADV_HD / 32; i++)
-        a[h][i] += f * __ldcg(&part.sums[(wide(s) * HEADS + h) * ADV_HD + i * 32 + lane]);
+      for (int i = 0; i < DEEP * PACK; i++) a[h][i] += __shfl_xor_sync(FULL, a[h][i], o);
     }
+  if (lane < ACROSS)
 #pragma unroll
-  for (int h = 0; h < HEADS; h++) {
+    for (int h = 0; h < HEADS; h++) {
 #pragma unroll
-    for (int i = 0; i < ADV_HD / 32; i++) sums[warp][h][i * 32 + lane] = a[h][i];
-    if (lane == 0) totals[warp][h] = total[h];
-  }
+      for (int i = 0; i < DEEP * PACK; i++) sums[warp][h][(i / PACK * ACROSS + col) * PACK + i % PACK] = a[h][i];
+      if (lane == 0) totals[warp][h] = total[h];
+    }
   __syncthreads();
   for (int e = threadIdx.x; e < HEADS * ADV_HD; e += WARPS * 32) {
     real a = 0, total = 0;

@@ -16,6 +16,15 @@ from advisor.kernels.variant import read_variant, variants
 
 pytestmark = [pytest.mark.gpu, pytest.mark.slow]
 
+PAPER = {"batch": 2, "heads": 1, "kv_heads": 1, "head_dim": 64}
+SERVED = ({"heads": 40, "kv_heads": 8}, {"heads": 28, "kv_heads": 4})
+SHAPES = (
+    ("float32", PAPER),
+    *((dtype, {"batch": 1, "head_dim": 128, **shape}) for shape in SERVED for dtype in ("float16", "bfloat16")),
+)
+SIZES = (1, 1919, 1920, 1921, 2808, 4094, 4095, 65536, 1048576)
+"""The paper's, around the crossovers it names, and the largest that is served."""
+
 SICK = """/* variant {
   "idea": "writes through a null pointer", "language": "cuda", "symbol": "sick", "dtypes": ["float32"],
   "requires": ["sm_50"], "grid": ["1"], "block": "1", "reads": "1", "writes": "1", "mapping": "one thread", "rank": 99
@@ -39,17 +48,45 @@ def gpu():
     return found
 
 
-def test_every_variant_is_right_with_its_defaults_at_the_papers_sizes(gpu):
-    found = variants("decode", (), GPU_LANGUAGES)
+def plain(gpu, found, problem):
+    """One choice of each variant and tool: the defaults where they are valid."""
     tools = tuple((tool.name, tool.language) for tool in gpu_tools())
-    shape = {"batch": 1, "heads": 10, "kv_heads": 2, "head_dim": 128}
+    defaults = {variant.name: variant.defaults for variant in found}
+    chosen = {}
+    for choice in gpu_space(gpu, DECODE, found, problem, tools):
+        if choice.build.variant not in chosen or choice.build.knobs == defaults[choice.build.variant]:
+            chosen[choice.build.variant] = choice
+    return list(chosen.values())
+
+
+@pytest.mark.parametrize(("dtype", "shape"), SHAPES, ids=lambda one: str(one) if isinstance(one, str) else "")
+def test_every_variant_is_right_on_both_draws_at_every_size(gpu, dtype, shape):
+    found = variants("decode", (), GPU_LANGUAGES)
+    failed, checked = [], set()
     with GpuPool(gpu, DECODE, found) as pool:
-        for n in (1, 1919, 1920, 1921, 2808, 4094, 4095):
-            problem = DECODE.problem(n, "float16", **shape)
-            by_name = {c.build.variant: c for c in gpu_space(gpu, DECODE, found, problem, tools)}
-            for choice in by_name.values():
-                measured = pool.measure(problem, choice, Ask(1, 60.0))
-                assert measured.status == "ok", measured.reason
+        for n in SIZES:
+            problem = DECODE.problem(n, dtype, "warm", **shape)
+            for draw in DECODE.draws:
+                for choice in plain(gpu, found, problem):
+                    one = pool.check(problem, choice, 60.0, draw)
+                    checked.add(choice.build.variant)
+                    if one.status != "ok":
+                        failed.append((n, draw, choice.build.variant, one.status, one.reason))
+    assert not failed
+    assert len(checked) >= (6 if dtype == "float32" else 11)
+
+
+def test_every_variant_passes_its_edges_and_is_timed_in_a_graph(gpu):
+    found = variants("decode", (), GPU_LANGUAGES)
+    problem = DECODE.problem(2808, "float16", "cold", batch=1, heads=28, kv_heads=4, head_dim=128)
+    with GpuPool(gpu, DECODE, found) as pool:
+        for choice in plain(gpu, found, problem):
+            one = pool.measure(problem, choice, Ask(2, 60.0))
+            assert one.status == "ok", (choice.build.variant, one.reason)
+            assert dict(one.conditions)["timing"] == "graph"
+            own = {variant.name: variant.arithmetic for variant in found}
+            assert dict(one.conditions)["arithmetic"] == own[choice.build.variant]
+        assert pool.crew.started == 1
 
 
 def test_a_lost_context_is_a_crash_and_the_next_trial_runs(gpu, tmp_path):
