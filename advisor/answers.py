@@ -48,18 +48,19 @@ if TYPE_CHECKING:
         warnings: tuple[str, ...] = ()
         points: tuple[tuple[int, float], ...] = ()
         refusal: str = ""
+        device: str | None = None
 
 else:
     _NAMES = (
         "kernel dtype shape_pairs regime variant source_hash knob_pairs compiler flags threads cpus placement "
         "wait_policy spin memory_policy basis expected_ns ci95_ns spread gain regret_bound in_tuned_region fragility "
-        "objective stolen_ns joules contended table_id hardware_id why warnings points refusal"
+        "objective stolen_ns joules contended table_id hardware_id why warnings points refusal device"
     )
     _DEFAULTS = (
         *(None, (), None, None, None, (), None, None, 1, None, "none"),
         *("default", None, "default", "DEFAULT", None, None, None, None, None, False, None),
         *("latency", None, None, False),
-        *(None, None, "", (), (), ""),
+        *(None, None, "", (), (), "", None),
     )
     _Fields = namedtuple("_Fields", _NAMES, defaults=_DEFAULTS)
 
@@ -86,6 +87,7 @@ class Answer(_Fields):
         table_id, hardware_id: where it came from.
         points: (n, p25 in ns) of this choice, for `estimate`.
         refusal: why it must not be applied here; empty when it may.
+        device: model of the GPU that the answer is for, None for the CPUs. There threads is 1: the host's.
     """
 
     __slots__ = ()

@@ -136,6 +136,9 @@ def tune(
     compilers: Annotated[str, typer.Option(help="Compilers to try, comma separated: first, all, or names.")] = "first",
     seed: Annotated[int, typer.Option(min=0, help="Seed of inputs, search and race order.")] = 0,
     device: Annotated[str, Device] = "cpu",
+    counters: Annotated[
+        bool, typer.Option("--counters", help="On a GPU: also count what the winners move, through ncu.")
+    ] = False,
     kernel_dir: KernelDir = None,
     as_json: Json = False,
 ) -> None:
@@ -160,6 +163,7 @@ def tune(
         regime=regime,
         objective=objective,
         device=device,
+        counters=counters,
     )
     with show.progress(say) as progress:
         results = tuning.tune(request, progress, say)
@@ -191,6 +195,10 @@ def recommend(
     machine: Annotated[
         str | None, typer.Option(help="machine.json of another machine; its tables lie beside it.")
     ] = None,
+    device: Annotated[str | None, Device] = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Answer from stale rows too, and say what has changed since.")
+    ] = False,
     output: Annotated[str, typer.Option("--format", help="text, env, numactl or taskset.")] = "text",
     as_json: Json = False,
 ) -> None:
@@ -204,7 +212,8 @@ def recommend(
     shape = _shape(batch=batch, heads=heads, kv_heads=kv_heads, head_dim=head_dim, causal=causal)
     named = {"dtype": dtype, "regime": regime}
     wanted = {**shape, **{name: value for name, value in named.items() if value is not None}}
-    policy, answers = pipeline.recommend(kernel, sizes(n), wanted, machine, objective)
+    where = pipeline.Where(machine, device, objective, force)
+    policy, answers = pipeline.recommend(kernel, sizes(n), wanted, where)
     for note in policy.notes:
         say(note)
     if as_json:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from advisor.errors import AdvisorError
-from advisor.paths import machine_dir, shipped_policies
+from advisor.paths import machine_dir, shipped_policies, state_dir
 from advisor.ranges import ranges, section_default, start_with
 from advisor.site import Site, describe_file
 from advisor.tablefile import names, read_json, read_table
@@ -26,6 +26,7 @@ def files(site: Site, path: str | None, machine: str | None) -> list[str]:
         return list(names(path)) if os.path.isdir(path) else [path]
     folders = [os.path.dirname(os.path.abspath(machine))] if machine is not None else []
     folders += [machine_dir(site.hardware_id, site.limits_id), *_shipped(site)]
+    folders += [] if site.gpu is None else _kindred(site)
     return [name for folder in dict.fromkeys(folders) for name in names(folder)]
 
 
@@ -47,6 +48,47 @@ def _shipped(site: Site) -> list[str]:
     return [folder for _, folder in sorted(found)]
 
 
+def _kindred(site: Site) -> list[str]:
+    """Folders of other GPUs of this model and capability: other slices, power limits, numbers of multiprocessors.
+
+    Their tables do not count; that they are there, and what differs, is worth saying.
+    """
+    found = []
+    for root in (os.path.join(state_dir(), "machines"), _shipped_root()):
+        try:
+            folders = sorted(os.listdir(root))
+        except OSError:
+            continue
+        for folder in folders:
+            path = os.path.join(root, folder)
+            other = _gpu_of(path)
+            if other is not None and _alike(site, other) and other.get("device_id") != site.hardware_id:
+                found.append(path)
+    return found
+
+
+def _shipped_root() -> str:
+    try:
+        return shipped_policies()
+    except AdvisorError:
+        return ""
+
+
+def _gpu_of(folder: str) -> Json | None:
+    """The GPU whose tables a folder keeps; None where it keeps none of a GPU's, or does not say."""
+    try:
+        document = read_json(os.path.join(folder, "machine.json"))
+        return dict(document["gpus"][0]) if document["limits_id"] == "device" else None
+    except (AdvisorError, LookupError, TypeError, ValueError):
+        return None
+
+
+def _alike(site: Site, other: Json) -> bool:
+    """Whether two GPUs are of one model and capability."""
+    own = site.gpu or {}
+    return all(own.get(field) and own.get(field) == other.get(field) for field in ("name", "compute_capability"))
+
+
 def read(site: Site, paths: list[str]) -> tuple[Sources, dict[str, str], list[str]]:
     """All sections of all tables that count.
 
@@ -61,10 +103,13 @@ def read(site: Site, paths: list[str]) -> tuple[Sources, dict[str, str], list[st
         try:
             table = read_table(path)
             foreign = _foreign(site, table, path)
-            if foreign:
-                reasons[table["kernel"]] = foreign
-                notes.append(foreign)
+            differs = _forced(site, table, path) if foreign else ()
+            if foreign and not differs:
+                if site.gpu is None or all(key[0] != table["kernel"] for key in sections):
+                    reasons[table["kernel"]] = foreign
+                    notes.append(foreign)
                 continue
+            table = {**table, "differs": differs} if differs else table
             for section in table["sections"]:
                 _keep(sections.setdefault(_key(table, section), []), table, section)
         except Exception as error:  # whatever a file brings, a server goes on
@@ -84,8 +129,29 @@ def _keep(found: list[tuple[Json, Json]], table: Json, section: Json) -> None:
         found.append((table, section))
 
 
+def _forced(site: Site, table: Json, path: str) -> tuple[str, ...]:
+    """What differs from the GPU that a table was made on, where its rows were asked for all the same; else none.
+
+    Nothing is carried over to another model or compute capability.
+    """
+    other = None if site.gpu is None or site.stale != "use" else _gpu_of(os.path.dirname(os.path.abspath(path)))
+    if other is None or not _alike(site, other) or table["hardware_id"] != other.get("device_id"):
+        return ()
+    return _gpu_differences(site, other)
+
+
+def _gpu_differences(site: Site, other: Json) -> tuple[str, ...]:
+    from advisor.device import differences
+
+    return differences(other, site.gpu or {})
+
+
 def _foreign(site: Site, table: Json, path: str) -> str:
     """Why a table was not made on this machine under these limits, or the empty text."""
+    if site.gpu is not None and table["hardware_id"] != site.hardware_id:
+        words = "; ".join(_gpu_differences(site, _gpu_of(os.path.dirname(os.path.abspath(path))) or {}))
+        ids = f"device_id {table['hardware_id']}, here {site.hardware_id}"
+        return f"{path} was made on another device ({words or ids})"
     if table["hardware_id"] != site.hardware_id:
         ids = f"hardware_id {table['hardware_id']}, here {site.hardware_id}"
         return f"{path} was made on other hardware ({ids}{_difference(site, path)})"
@@ -118,8 +184,10 @@ def _extents(array: CpuArray) -> str:
     return " ".join(f"{axis}={extent}" for axis, extent in zip(array.axes, array.shape, strict=True))
 
 
-def is_for(process: Json, site: Site) -> bool:
-    """Whether a process part is the one that runs."""
+def is_for(process: Json | None, site: Site) -> bool:
+    """Whether a process part is the one that runs; a GPU's choices have none."""
+    if process is None:
+        return True
     memory = process.get("memory_policy") or "default"
     return (process["wait_policy"], process["spin"], memory) == (site.wait_policy, site.spin, site.memory_policy)
 

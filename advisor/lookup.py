@@ -20,7 +20,7 @@ from advisor.errors import BadInput
 from advisor.gather import files, group, groups, is_for, read
 from advisor.paths import machine_dir
 from advisor.ranges import BETTER, default_answer, start_with, wins
-from advisor.site import Site, describe_file, describe_here, running_memory_policy, running_process, share
+from advisor.site import Site, describe_file, describe_here, device_here, running_memory_policy, running_process, share
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ class Policy:
             self._ranges(kernel, {})
 
     @classmethod
-    def load(
+    def load(  # noqa: PLR0913 (named arguments, each of its own kind)
         cls,
         path: str | None = None,
         *,
@@ -68,35 +68,44 @@ class Policy:
         of: int | None = None,
         machine: str | None = None,
         objective: str | None = None,
+        device: str | None = None,
         root: str = "/",
     ) -> Policy:
         """Read this machine's tables and make every answer.
 
         Args:
             path: a table or a folder of tables to read instead of this machine's own and the shipped ones.
-            stale: "default" answers a stale row with the default choice, "use" with the row itself, basis STALE.
+            stale: "default" answers a stale row with the default choice, "use" with the row itself, basis STALE; so do
+                then the tables of a GPU that differs in slice, power limit or multiprocessors alone.
             instance, of: this process is worker `instance` (from 0) of `of`; answers keep to its part of the machine.
             machine: a machine.json: answer for that machine, which is not this one, so nothing can be applied.
             objective: what answers shall be best at: latency (time), robust (mean time beside a busy neighbour) or
                 efficiency (effort within 5 % of the best time); None: what each table was made for.
+            device: cuda:N: answer for that GPU, by the number that CUDA programs started here (or there) would use,
+                which its driver is asked for some seconds; None or cpu: for the CPUs.
             root: folder that /proc and /sys are read under.
 
         Raises:
-            BadInput: a wrong argument; a `machine` file that cannot be read.
+            BadInput: a wrong argument; a `machine` file that cannot be read; a device that is not there.
         """
         _check_arguments(stale, instance, of, objective)
         notes: list[str] = []
-        site = describe_file(machine) if machine is not None else describe_here(root, notes)
-        wait, spin = running_process(notes)
-        site = site._replace(wait_policy=wait, spin=spin, stale=stale, hashes={})
-        site = site._replace(memory_policy=running_memory_policy(), objective=objective)
+        site = describe_here(root, notes) if machine is None else describe_file(machine, device)
+        if machine is None and device not in (None, "cpu"):
+            site = device_here(site, str(device))
+        if site.gpu is None:
+            wait, spin = running_process(notes)
+            site = site._replace(wait_policy=wait, spin=spin, memory_policy=running_memory_policy())
+        elif of is not None:
+            raise BadInput("instance and of share the CPUs of a machine", got=f"device {device or 'of the file'}")
+        site = site._replace(stale=stale, hashes={}, objective=objective)
         if instance is not None and of is not None and of > 1:
             site = share(site, instance, of, notes)
         paths = files(site, path, machine)
         sections, reasons, more = read(site, paths)
         if not paths:
             where = path or machine_dir(site.hardware_id, site.limits_id)
-            notes.append(f"no table in {where}; run `advisor tune`")
+            notes.append(f"no table in {where}; run `advisor tune{f' --device {device}' if device else ''}`")
         return cls(site, sections, reasons, [*notes, *more])
 
     def choose(  # noqa: PLR0913 (named arguments are twice as fast as a dict of them)
@@ -166,6 +175,8 @@ class Policy:
             kernel, n, axes: as for `choose`.
         """
         own = self.choose(kernel, n, **axes)
+        if self.site.gpu is not None:
+            return own
         given = {name: value for name, value in axes.items() if value is not None}
         found = [key for key in self._groups if key[0] == kernel and _fits(key, given)]
         if len(found) != 1:

@@ -178,8 +178,18 @@ def signature_text(machine: Machine) -> str:
 # --- recommend ---
 
 
+class Where(NamedTuple):
+    """What answers are for, see `Policy.load`: path of a machine description, device, objective; `force`: answer
+    from stale rows too."""
+
+    machine: str | None = None
+    device: str | None = None
+    objective: str | None = None
+    force: bool = False
+
+
 def recommend(
-    kernels: str, sizes: Sequence[int], axes: dict[str, Any], machine: str | None, objective: str | None = None
+    kernels: str, sizes: Sequence[int], axes: dict[str, Any], where: Where
 ) -> tuple[Policy, list[tuple[Answer, int]]]:
     """The answers for every kernel, tabled shape and size, under the process part that is best for each.
 
@@ -187,21 +197,21 @@ def recommend(
         kernels: names, comma separated; `all`: every kernel that has a table.
         sizes: swept sizes.
         axes: entries of the shape, dtype; narrows which tables answer. One counts for the kernels that have it.
-        machine: path of another machine's description; None: the machine at hand.
-        objective: what the answers shall be best at; None: what each table was made for.
+        where: the machine or device, and what the answers shall be best at.
 
     Returns:
         The policy (for its notes), and (answer, n) pairs.
 
     Raises:
         UnknownName: a kernel that is not installed and has no table.
-        BadInput: an axis that none of the kernels has, or a shape or dtype that makes sense for none.
+        BadInput: an axis that none of the kernels has, or a shape or dtype that makes sense for none; no such device.
     """
     from advisor.lookup import Policy
 
     if axes.get("regime", "warm") not in REGIMES:
         raise UnknownName("no such regime", got=axes["regime"], allowed=", ".join(REGIMES))
-    policy = Policy.load(machine=machine, objective=objective)
+    stale = "use" if where.force else "default"
+    policy = Policy.load(machine=where.machine, objective=where.objective, device=where.device, stale=stale)
     tabled = [problem["kernel"] for problem in policy.problems()]
     names = kernel_names(kernels, tabled=tabled)
     given = _axes_of(names, policy, axes)
@@ -284,9 +294,9 @@ def verify(asked: VerifyRequest, progress: Progress) -> list[tuple[str, Row]]:
     from advisor.kernels.verify import rows
 
     machine = target(topology.probe(), asked.device)
-    parts, languages = _parts(asked, machine), {tool.language for tool in space_options(machine).compilers}
-    if parts:  # without a tool nothing can be checked, and that is no success
-        check_tools([variant for part in parts for variant in part.variants], languages)
+    languages = {tool.language for tool in space_options(machine).compilers}
+    parts = _parts(asked, machine)  # without a tool for any of them nothing can be checked, and that is no success
+    check_tools([variant for part in parts for variant in part.variants], languages)
     found: list[tuple[str, Row]] = []
     for part in parts:
         progress.stage(f"verify {part.spec.name}", None)

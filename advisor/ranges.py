@@ -10,7 +10,7 @@ import os
 
 from advisor.answers import Answer
 from advisor.errors import PlacementError
-from advisor.installed import ABSENT, compiler_is_absent, installed, library_of
+from advisor.installed import ABSENT, compiler_is_absent, installed, library_of, package_of
 from advisor.site import Site
 from advisor.sources import source_hash
 from advisor.topology.placement import UNPINNED, default_team, evaluate
@@ -34,7 +34,13 @@ _EXTENSIONS = (".c", ".f90", ".cu", ".py")
 
 
 def default_answer(site: Site, kernel: str, why: str) -> Answer:
-    """The careful rule for what nobody tuned: the physical cores of one NUMA domain within the budget, no variant."""
+    """The careful rule for what nobody tuned: the physical cores of one NUMA domain within the budget, no variant.
+
+    For a GPU there is no rule: no variant, and nothing of the host.
+    """
+    if site.gpu is not None:
+        bare = Answer(kernel, why=f"{why}; any variant with its own defaults", refusal=_refusal(site))
+        return bare._replace(device=site.gpu.get("name"), hardware_id=site.hardware_id)
     threads, placement, cpus = _careful(site)
     return Answer(
         kernel,
@@ -47,6 +53,14 @@ def default_answer(site: Site, kernel: str, why: str) -> Answer:
         why=f"{why}; the physical cores of one NUMA domain within the CPU budget",
         refusal=site.refusal,
     )
+
+
+NO_TEAM = "a choice for a GPU has no team and no CPUs: there is nothing to apply to the host's threads"
+
+
+def _refusal(site: Site) -> str:
+    """Why an answer must not be applied to the running process, or the empty text."""
+    return site.refusal or (NO_TEAM if site.gpu is not None else "")
 
 
 def _spin(site: Site) -> int | None:
@@ -181,11 +195,12 @@ def _chosen(site: Site, table: Json, section: Json, choice: Json) -> Answer:
         flags=build["flags"],
         wait_policy=site.wait_policy,
         spin=_spin(site),
-        memory_policy=section["process"].get("memory_policy") or "default",
+        memory_policy=(section["process"] or {}).get("memory_policy") or "default",
         regret_bound=heldout["worst"] if heldout else None,
         table_id=table["table_id"],
         hardware_id=table["hardware_id"],
-        refusal=site.refusal,
+        refusal=_refusal(site),
+        device=None if site.gpu is None else site.gpu.get("name"),
     )
 
 
@@ -240,6 +255,8 @@ def _chosen_for(answer: Answer) -> str:
     """Why this choice and not the fastest, where it was not chosen by time."""
     if answer.objective == "latency":
         return ""
+    if answer.objective == "efficiency" and answer.device and answer.joules is None:
+        return "; its energy was not measured, so chosen by time"
     if answer.objective == "efficiency":
         effort = "core-seconds" if answer.joules is None else "joules"
         return f"; chosen for the fewest {effort} within 5 % of the best time"
@@ -320,7 +337,7 @@ def start_with(process: Json) -> str:
 def changed_fields(site: Site, table: Json, section: Json, row: Json) -> tuple[str, ...]:
     """The fields that a row depends on and that differ now, each with both values; only what can be read here."""
     then = section.get("environment") or table["environment"]
-    build, changed = row["choice"]["build"], []
+    build, changed = row["choice"]["build"], list(table.get("differs") or ())
     for field in row["depends"]:
         if field == "source_hash":
             old, new = build["source_hash"], _remembered(site, table["kernel"], build["variant"])
@@ -333,9 +350,9 @@ def changed_fields(site: Site, table: Json, section: Json, row: Json) -> tuple[s
 
 
 def _with_tool(site: Site, tool: str) -> Json:
-    """The site's environment; at this machine, with the version of the library that the tool is, or with the compiler
+    """The site's environment; at this machine, with the version of the package that the tool is, or with the compiler
     that is not here, looked up once."""
-    library = library_of(tool)
+    library = package_of(tool)
     if library and library not in site.environment and not site.refusal:
         site.environment[library] = installed(library) or ABSENT
     elif not library and tool not in site.environment and not site.refusal:
@@ -344,17 +361,21 @@ def _with_tool(site: Site, tool: str) -> Json:
 
 
 def _is_absent(site: Site, tool: str) -> bool:
-    return _with_tool(site, tool).get(library_of(tool) or tool) == ABSENT
+    return _with_tool(site, tool).get(package_of(tool) or tool) == ABSENT
 
 
 def _value(field: str, environment: Json, choice: Json) -> Any:
-    """A field of an environment: the version of the choice's own tool and runtime; a kernel as MAJOR.MINOR.
+    """A field of an environment: the version of the choice's own tool and runtime; a kernel as MAJOR.MINOR; of a GPU's
+    driver the branch, as its later numbers mend faults.
 
     A library brings its OpenMP runtime along, so that one's version is no field of the environment.
     """
     if field == "kernel":
         kernel = environment.get("kernel")
         return ".".join(kernel.split(".")[:2]) if isinstance(kernel, str) else None
+    if field == "driver":
+        driver = environment.get("driver")
+        return driver.split(".")[0] if isinstance(driver, str) else None
     if field == "compiler":
         compiler = choice["build"]["compiler"]
         return environment.get(compiler) or environment.get(compiler.split("-")[0])

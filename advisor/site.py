@@ -30,13 +30,14 @@ if TYPE_CHECKING:
         groupings: Any = None
         memory_policy: str = "default"
         objective: str | None = None
+        gpu: dict[str, Any] | None = None
 
 else:
     Site = namedtuple(
         "Site",
         "hardware_id limits_id array mask budget environment wait_policy spin stale part refusal isa hashes "
-        "groupings memory_policy objective",
-        defaults=("default", None, "default", "", "", (), None, None, "default", None),
+        "groupings memory_policy objective gpu",
+        defaults=("default", None, "default", "", "", (), None, None, "default", None, None),
     )
     Site.__doc__ = """Where answers are for.
 
@@ -48,6 +49,7 @@ else:
     hashes: (kernel, variant) -> source hash, filled while a policy is loaded; None: nothing is remembered.
     objective: what answers shall be best at; None: what each table was made for.
     groupings: name -> groups that placements may name, or a function that gives them; None: only the array's axes.
+    gpu: fields of the GPU that answers are for, whose ids are then the site's; None: the CPUs.
     """
 
 
@@ -76,13 +78,55 @@ def describe_here(root: str, notes: list[str]) -> Site:
         return Site("unknown", "unknown", build({}, mask), mask, 1, {})
 
 
-def describe_file(path: str) -> Site:
-    """The machine of a machine.json.
+def device_here(site: Site, name: str) -> Site:
+    """The site of one GPU of the machine at hand, asked in child processes that take up to some seconds.
 
     Raises:
-        BadInput: it cannot be read, or lacks a field.
+        BadInput: there is no such device, or it cannot be told from others.
+    """
+    from advisor.topology.gpu import find
+
+    found = find(())
+    rows = [{**gpu._asdict(), "reasons": dict(gpu.reasons)} for gpu in found.gpus]
+    return _device(site, rows, name, {"driver": found.driver})
+
+
+def _device(site: Site, rows: list[dict[str, Any]], name: str | None, environment: dict[str, Any]) -> Site:
+    """The site of one of some GPUs, of the only one where none is named."""
+    from advisor import device
+
+    row = rows[0] if name is None else rows[device.find(rows, name)]
+    known = {**environment, "sm_count": row.get("sm_count")}
+    told = {field: value for field, value in known.items() if value is not None}
+    return site._replace(hardware_id=row["device_id"], limits_id=device.LIMITS_ID, environment=told, gpu=row)
+
+
+def describe_file(path: str, device: str | None = None) -> Site:
+    """The machine of a machine.json, or one of its GPUs.
+
+    Args:
+        path: of the file.
+        device: cuda:N, by the number that CUDA programs would use there; None or cpu: the machine itself, which is a
+            GPU where the file was kept with the tables of one.
+
+    Raises:
+        BadInput: it cannot be read, lacks a field, or has no such device.
     """
     document = read_json(os.fspath(path))
+    site = _described(document, path)
+    named = device if device != "cpu" else None
+    if named is None and site.limits_id != "device":
+        return site
+    try:
+        rows = [dict(row) for row in document["gpus"]]
+        return _device(site, rows, named, site.environment)
+    except (KeyError, TypeError, ValueError, IndexError) as error:
+        if isinstance(error, BadInput):
+            raise
+        raise BadInput(f"{path} must describe its GPUs", got=str(error), next_step="advisor probe") from None
+
+
+def _described(document: dict[str, Any], path: str) -> Site:
     try:
         array = document["array"]
         shape = _array(array["axes"], array["shape"], array["cpus"])

@@ -44,12 +44,12 @@ def test_operands_that_do_not_fit_are_refused_with_what_would():
 def test_nonsense_is_no_question_for_a_rule(tmp_path, monkeypatch, kernels, axes, match):
     monkeypatch.setenv("ADVISOR_HOME", str(tmp_path))
     with pytest.raises(BadInput, match=match):
-        pipeline.recommend(kernels, [64], axes, None)
+        pipeline.recommend(kernels, [64], axes, pipeline.Where())
 
 
 def test_what_only_some_kernels_have_is_asked_of_those(tmp_path, monkeypatch):
     monkeypatch.setenv("ADVISOR_HOME", str(tmp_path))
-    _, answers = pipeline.recommend("forward,decode", [64], {"dtype": "bfloat16"}, None)
+    _, answers = pipeline.recommend("forward,decode", [64], {"dtype": "bfloat16"}, pipeline.Where())
     assert [(answer.kernel, answer.basis) for answer, _ in answers] == [("decode", "DEFAULT")]
 
 
@@ -67,12 +67,12 @@ def table(tmp_path, monkeypatch):
 
 @pytest.mark.usefixtures("table")
 def test_an_axis_narrows_the_answers_of_the_kernels_that_have_it():
-    _, answers = pipeline.recommend("decode,forward", [1024], {"causal": 1, "heads": SHAPE["heads"]}, None)
+    _, answers = pipeline.recommend("decode,forward", [1024], {"causal": 1, "heads": SHAPE["heads"]}, pipeline.Where())
     assert [(answer.kernel, dict(answer.shape_pairs)) for answer, _ in answers] == [("decode", SHAPE)]
-    _, answers = pipeline.recommend("forward", [1024], {"causal": 1}, None)
+    _, answers = pipeline.recommend("forward", [1024], {"causal": 1}, pipeline.Where())
     assert [(answer.kernel, answer.basis) for answer, _ in answers] == [("forward", "DEFAULT")]
     assert "no table for forward" in answers[0][0].why
-    _, answers = pipeline.recommend("decode", [1024], {"heads": SHAPE["heads"] + 1}, None)
+    _, answers = pipeline.recommend("decode", [1024], {"heads": SHAPE["heads"] + 1}, pipeline.Where())
     assert [answer.basis for answer, _ in answers] == ["DEFAULT"]
 
 
@@ -80,7 +80,7 @@ def test_an_axis_narrows_the_answers_of_the_kernels_that_have_it():
 @pytest.mark.parametrize("axes", [{"causal": 1}, {"width": 2, "dtype": "float32"}])
 def test_an_axis_that_no_kernel_has_is_refused(axes):
     with pytest.raises(BadInput, match="decode must have the axis"):
-        pipeline.recommend("decode", [1024], axes, None)
+        pipeline.recommend("decode", [1024], axes, pipeline.Where())
 
 
 # --- what is verified ---

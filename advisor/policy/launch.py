@@ -6,6 +6,7 @@ was checked on reading: a table holds no commands.
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Sequence
 from typing import Any
@@ -13,6 +14,7 @@ from typing import Any
 from advisor.answers import Answer
 from advisor.errors import BadInput, UnknownName
 from advisor.kernels.numa import where
+from advisor.policy.device_launch import launch_of, words
 from advisor.records import NumaNode
 from advisor.topology.files import span
 
@@ -28,7 +30,7 @@ JSON_KEYS = (
     *("kernel", "shape", "dtype", "regime", "variant", "source_hash", "knobs", "compiler", "flags", "threads", "cpus"),
     *("placement", "wait_policy", "spin", "memory_policy", "basis", "expected_ns", "ci95_ns", "spread", "gain"),
     *("regret_bound", "in_tuned_region", "fragility", "objective", "stolen_mean_ns", "stolen_p99_ns", "joules"),
-    *("contended", "table_id", "hardware_id", "why", "warnings"),
+    *("contended", "device", "table_id", "hardware_id", "why", "warnings"),
 )
 
 
@@ -59,16 +61,53 @@ def variables(answer: Answer) -> dict[str, str | None]:
 def env(answer: Answer) -> str:
     """Lines for `eval` in a POSIX shell: exports, and one unset of what must not be there.
 
-    Memory policies cannot be set this way and are refused: see `numactl`.
+    Memory policies cannot be set this way and are refused: see `numactl`. A GPU's answer sets nothing of OpenMP, but
+    ADVISOR_VARIANT, ADVISOR_TOOL and ADVISOR_KNOB_<name> for whoever launches the kernel.
 
     OMP_PLACES is read by libgomp and libomp alike, and wins over GOMP_CPU_AFFINITY, which is unset so that an old value
     cannot confuse. Source: OpenMP 5.0, section 6; libgomp manual, "Environment Variables".
     """
+    if answer.device:
+        return _device_env(answer)
     _known(answer.memory_policy, ("default",), "memory policy for env")
     wanted = variables(answer)
     lines = [f"export {name}={shlex.quote(value)}" for name, value in wanted.items() if value is not None]
     absent = [name for name, value in wanted.items() if value is None]
     return "\n".join([*lines, *([f"unset {' '.join(absent)}"] if absent else [])])
+
+
+_WORD = re.compile(r"[A-Za-z0-9][\w.+-]*")
+"""What names of variants and tools are made of."""
+
+
+def _device_env(answer: Answer) -> str:
+    named = {"ADVISOR_VARIANT": answer.variant, "ADVISOR_TOOL": answer.compiler}
+    for name, value in named.items():
+        if value is not None and not _WORD.fullmatch(value):
+            raise BadInput(f"{name} is written into a shell line, so it is a plain word", got=value)
+    knobs = {f"ADVISOR_KNOB_{_identifier(name)}": str(_whole(value, 0)) for name, value in answer.knob_pairs}
+    lines = [f"export {name}={shlex.quote(value)}" for name, value in {**named, **knobs}.items() if value is not None]
+    return "\n".join(lines) if answer.variant is not None else f"unset {' '.join(named)}"
+
+
+def _identifier(name: str) -> str:
+    if not (name.isascii() and name.isidentifier()):
+        raise BadInput("a knob's name is written into a shell line, so it is an identifier", got=name)
+    return name
+
+
+def _of_host(answer: Answer, output: str) -> None:
+    """Refuse to pin for a GPU's answer.
+
+    Raises:
+        BadInput: it is for a GPU.
+    """
+    if answer.device:
+        raise BadInput(
+            f"{output} pins the threads of a process, and a choice for a GPU has none",
+            got=f"--format {output} for {answer.device}",
+            allowed="text, env, or --json",
+        )
 
 
 def numactl(answer: Answer, command: Sequence[str] = (), nodes: Sequence[NumaNode] | None = None) -> str:
@@ -81,8 +120,10 @@ def numactl(answer: Answer, command: Sequence[str] = (), nodes: Sequence[NumaNod
             nodes, and those follow from the placement.
 
     Raises:
-        BadInput: the answer asks for a memory policy of another machine, whose nodes are not known here.
+        BadInput: the answer asks for a memory policy of another machine, whose nodes are not known here, or is for a
+            GPU.
     """
+    _of_host(answer, "numactl")
     options = [] if answer.cpus is None else [f"--physcpubind={','.join(str(_whole(cpu, 0)) for cpu in answer.cpus)}"]
     options += _memory_options(answer, nodes)
     line = ["sh", "-c", GUARD, " ".join(options)] if options else []
@@ -125,8 +166,9 @@ def taskset(answer: Answer, command: Sequence[str] = ()) -> str:
     """Like `numactl`, with taskset, which every util-linux has. Memory policies cannot be set this way.
 
     Raises:
-        BadInput: the answer asks for a memory policy.
+        BadInput: the answer asks for a memory policy, or is for a GPU.
     """
+    _of_host(answer, "taskset")
     _known(answer.memory_policy, ("default",), "memory policy for taskset")
     words = _env_words(answer)
     if answer.cpus is not None:
@@ -151,13 +193,16 @@ def to_dict(answer: Answer, n: int | None = None) -> dict[str, Any]:
 
     Args:
         answer: what a policy said.
-        n: the n that was asked; adds `n` and `estimate_ns` (interpolated, None where not possible).
+        n: the n that was asked; adds `n` and `estimate_ns` (interpolated, None where not possible), for a GPU `launch`
+            (see `device_launch.launch_of`).
     """
     data = {key: getattr(answer, key) for key in JSON_KEYS}
     for key in ("cpus", "ci95_ns", "warnings"):
         data[key] = None if data[key] is None else list(data[key])
     if n is not None:
         data |= {"n": n, "estimate_ns": answer.estimate(n)}
+    if n is not None and answer.device:
+        data["launch"] = launch_of(answer, n)
     return data
 
 
@@ -170,11 +215,21 @@ def text(answer: Answer, n: int) -> str:
     """
     shape = " ".join(f"{name}={value}" for name, value in answer.shape_pairs)
     head = " ".join(filter(None, [answer.kernel, f"n={n}", answer.dtype, shape, answer.regime]))
-    rows = [("run", _build_words(answer)), ("threads", _team_words(answer)), ("process", _process_words(answer))]
+    rows = [("run", _build_words(answer)), *(_device_rows(answer, n) if answer.device else _host_rows(answer))]
     rows += [("time", _time_words(answer, n)), *_fragile(answer), *_energy(answer)]
     rows += [("sure", _sure_words(answer)), ("why", answer.why)]
     rows += [("warning", warning) for warning in answer.warnings]
     return "\n".join([head, *(f"  {name:<9}{words}" for name, words in rows)])
+
+
+def _host_rows(answer: Answer) -> list[tuple[str, str]]:
+    return [("threads", _team_words(answer)), ("process", _process_words(answer))]
+
+
+def _device_rows(answer: Answer, n: int) -> list[tuple[str, str]]:
+    """The device, and the launch where it can be worked out."""
+    launch = launch_of(answer, n)
+    return [("device", str(answer.device)), *([("launch", words(launch))] if launch else [])]
 
 
 def _build_words(answer: Answer) -> str:
@@ -228,7 +283,8 @@ def _energy(answer: Answer) -> list[tuple[str, str]]:
     if answer.joules is None:
         return []
     value, unit = (answer.joules, "J") if answer.joules >= 1 else (answer.joules * 1e3, "mJ")
-    return [("energy", f"{value:.3g} {unit} a call, all that the packages used meanwhile")]
+    whose = "the device" if answer.device else "the packages"
+    return [("energy", f"{value:.3g} {unit} a call, all that {whose} used meanwhile")]
 
 
 def _sure_words(answer: Answer) -> str:
