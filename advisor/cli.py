@@ -14,6 +14,7 @@ import typer
 from advisor import __version__, guard
 from advisor.errors import BadInput, UnknownName
 from advisor.guard import DONE, FAILED, PARTLY, say
+from advisor.start import BEGUN
 
 app = typer.Typer(
     cls=guard.Guarded,
@@ -164,6 +165,7 @@ def tune(
         objective=objective,
         device=device,
         counters=counters,
+        started=BEGUN.get(),
     )
     with show.progress(say) as progress:
         results = tuning.tune(request, progress, say)

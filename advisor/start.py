@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import signal
 import sys
+import time
+from contextvars import ContextVar
 
 STATUS = 3
 """Exit status of an interrupted run, as `advisor.guard.PARTLY`, which is not imported yet."""
@@ -23,8 +25,20 @@ def polite() -> None:
             signal.signal(number, _interrupt)
 
 
+BEGUN: ContextVar[float | None] = ContextVar("BEGUN", default=None)
+"""When the command under way began, on the monotonic clock: budgets count from then. None where there is no command."""
+
+
 def main() -> None:
     """Entry point of the `advisor` command."""
+    before = BEGUN.set(time.monotonic())
+    try:
+        _run()
+    finally:
+        BEGUN.reset(before)
+
+
+def _run() -> None:
     try:
         polite()
         from advisor.cli import main as command

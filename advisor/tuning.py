@@ -53,6 +53,9 @@ if TYPE_CHECKING:
 HELD_OUT_SHARE = 0.15
 """Of a budget, kept for the races at sizes that were not tuned."""
 
+LEAST_SHARE_S = 0.5
+"""What a kernel has at least, however late its turn comes: enough to say that there was no time."""
+
 QUICK_BUDGET_S = 30.0
 """Budget of `--quick` where none is given: an answer before the reader looks away, also on a busy machine."""
 
@@ -72,6 +75,7 @@ class TuneRequest(NamedTuple):
 
     `shape` has the entries that were given; each counts for the kernels that have it, and defaults fill the rest.
     `device`: cpu, or cuda:N, the number that CUDA programs started here would use.
+    `started`: when the command was, on the monotonic clock: a budget counts from then; None: from when it is asked for.
     """
 
     kernels: tuple[str, ...]
@@ -89,6 +93,7 @@ class TuneRequest(NamedTuple):
     regime: str = "warm"
     objective: str = "latency"
     device: str = CPU
+    started: float | None = None
 
 
 class TuneResult(NamedTuple):
@@ -121,6 +126,7 @@ def tune(request: TuneRequest, progress: Progress, say: Callable[[str], None] | 
         BadInput: a size, shape or compiler makes no sense; no compiler, no such device; no place for the results.
         Busy: another tuner held this machine for over an hour.
     """
+    started = time.monotonic() if request.started is None else request.started
     machine = target(topology.probe(), request.device)
     specs = [registry.spec(kernel, request.kernel_dirs) for kernel in request.kernels]
     check_shape(specs, [entry for entry, _ in request.shape])
@@ -131,12 +137,15 @@ def tune(request: TuneRequest, progress: Progress, say: Callable[[str], None] | 
     paths.writable(folder_of(machine))
     remember(machine)
     results: list[TuneResult] = []
+    asked_at = time.monotonic()
     with alone(progress):
+        started += time.monotonic() - asked_at  # the time of another tuner is not this one's
         seen = _look(machine)
         if say is not None and seen.sentence:
             say(seen.sentence)
-        for kernel in request.kernels:
-            results.append(_tune_one(request, kernel, machine, progress, seen))
+        for done, kernel in enumerate(request.kernels):
+            share_s = _share_s(request, started, len(request.kernels) - done)
+            results.append(_tune_one(request, kernel, machine, progress, _Turn(seen, share_s)))
             if results[-1].outcome.interrupted:
                 break
     return results
@@ -149,6 +158,19 @@ class _Seen(NamedTuple):
     recorded: Pairs
 
 
+class _Turn(NamedTuple):
+    """What one kernel's tuning begins with: who else used the machine, and the seconds it has; None: no limit."""
+
+    seen: _Seen
+    share_s: float | None
+
+
+def _share_s(asked: TuneRequest, started: float, kernels: int) -> float | None:
+    """An equal part, for each of the kernels left, of what is left of the budget since the command began."""
+    whole_s = QUICK_BUDGET_S if asked.quick and asked.budget_s is None else asked.budget_s
+    return None if whole_s is None else max(LEAST_SHARE_S, (started + whole_s - time.monotonic()) / kernels)
+
+
 def _look(machine: Machine) -> _Seen:
     """A busy CPU does not slow a device down, and other programs on a device do not slow a CPU down."""
     if is_device(machine.limits_id):
@@ -158,14 +180,13 @@ def _look(machine: Machine) -> _Seen:
     return _Seen(others.sentence(found), others.recorded(found))
 
 
-def _tune_one(asked: TuneRequest, kernel: str, machine: Machine, progress: Progress, seen: _Seen) -> TuneResult:
+def _tune_one(asked: TuneRequest, kernel: str, machine: Machine, progress: Progress, turn: _Turn) -> TuneResult:
     from advisor.kernels.executors import pool_for
     from advisor.search.known import past
     from advisor.search.log import Log, set_aside
     from advisor.search.tune import tune as search
 
-    whole_s = QUICK_BUDGET_S if asked.quick and asked.budget_s is None else asked.budget_s
-    budget_s = None if whole_s is None else whole_s / len(asked.kernels)
+    seen, budget_s = turn
     begun = time.monotonic()
     request = _request(asked, kernel, machine, budget_s)._replace(others=seen.recorded)
     folder = folder_of(machine)
