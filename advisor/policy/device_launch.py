@@ -1,22 +1,22 @@
-"""How a GPU's answer is launched at one n: blocks, warps and shared memory, worked out from its variant's header."""
+"""How a GPU's choice is launched at one n: blocks, warps and shared memory, worked out from its variant's header."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from advisor.answers import Answer
 from advisor.errors import AdvisorError
+from advisor.records import Build, Problem
 
 WARP = 32
 """Threads of a warp. Source: CUDA C++ Programming Guide, "SIMT Architecture"."""
 
 
-def launch_of(answer: Answer, n: int) -> dict[str, Any] | None:
-    """The launch of a CUDA variant at n; None for other variants, and where its source is not here in that version.
+def launch_of(problem: Problem, made: Build) -> dict[str, Any] | None:
+    """The launch of a CUDA variant; None for other variants, and where its source is not here in that version.
 
     Args:
-        answer: what a policy said at n, for a GPU.
-        n: the swept size.
+        problem: what is computed.
+        made: the build part of the choice.
 
     Returns:
         `grid` (three extents), `block` (threads), `warps` of a block, `shared_bytes` of a block, `workspace_bytes`.
@@ -27,11 +27,9 @@ def launch_of(answer: Answer, n: int) -> dict[str, Any] | None:
     from advisor.kernels.variant import variants
 
     try:
-        known = variants(answer.kernel, (), GPU_LANGUAGES)
-        variant = next(v for v in known if (v.name, v.source_hash) == (answer.variant, answer.source_hash) and v.launch)
-        spec = registry.spec(answer.kernel)
-        problem = spec.problem(n, answer.dtype or "", answer.regime or "warm", **answer.shape)
-        found = geometry(spec, variant, problem, answer.knob_pairs)
+        known = variants(problem.kernel, (), GPU_LANGUAGES)
+        variant = next(v for v in known if (v.name, v.source_hash) == (made.variant, made.source_hash) and v.launch)
+        found = geometry(registry.spec(problem.kernel), variant, problem, made.knobs)
     except (AdvisorError, StopIteration):
         return None
     return {

@@ -15,7 +15,7 @@ from advisor.answers import Answer
 from advisor.errors import BadInput, UnknownName
 from advisor.kernels.numa import where
 from advisor.policy.device_launch import launch_of, words
-from advisor.records import NumaNode
+from advisor.records import Build, NumaNode, Problem
 from advisor.topology.files import span
 
 WAIT_POLICIES = ("default", "active", "passive")
@@ -202,7 +202,7 @@ def to_dict(answer: Answer, n: int | None = None) -> dict[str, Any]:
     if n is not None:
         data |= {"n": n, "estimate_ns": answer.estimate(n)}
     if n is not None and answer.device:
-        data["launch"] = launch_of(answer, n)
+        data["launch"] = _launch(answer, n)
     return data
 
 
@@ -228,8 +228,16 @@ def _host_rows(answer: Answer) -> list[tuple[str, str]]:
 
 def _device_rows(answer: Answer, n: int) -> list[tuple[str, str]]:
     """The device, and the launch where it can be worked out."""
-    launch = launch_of(answer, n)
+    launch = _launch(answer, n)
     return [("device", str(answer.device)), *([("launch", words(launch))] if launch else [])]
+
+
+def _launch(answer: Answer, n: int) -> dict[str, Any] | None:
+    if answer.variant is None or answer.dtype is None:
+        return None
+    problem = Problem(answer.kernel, answer.dtype, answer.shape_pairs, n, answer.regime or "warm")
+    known = answer.source_hash or "", answer.knob_pairs, answer.compiler or "", answer.flags or ""
+    return launch_of(problem, Build(answer.variant, *known))
 
 
 def _build_words(answer: Answer) -> str:
