@@ -5,8 +5,9 @@
     cache   $ADVISOR_CACHE, else $XDG_CACHE_HOME/advisor, else ~/.cache/advisor; 0700, its owner is checked
     shipped policies/ beside the package in a checkout, advisor/_policies in a wheel
 
-Where the home folder is unset, "/", or not writable, a folder of this user's in the temporary directory serves, and
-`home_note` says so. (platformdirs would answer the same, but is no part of the standard library.)
+Where the home folder is unset, "/", or not writable, or the cache folder is another user's, one of this user's in the
+temporary directory serves, and `home_note` and `cache_note` say so. (platformdirs does not look at the owner, and is no
+part of the standard library.)
 """
 
 from __future__ import annotations
@@ -33,6 +34,14 @@ def _usable(folder: str) -> bool:
     return os.access(folder, os.W_OK | os.X_OK)
 
 
+def _is_foreign(folder: str) -> bool:
+    """Whether it is another user's: the superuser may write there, but nothing is loaded from it."""
+    try:
+        return os.lstat(folder).st_uid != os.getuid()
+    except OSError:
+        return False
+
+
 def _folder(own: str, xdg: str, fallback: str) -> str:
     if os.environ.get(own):
         return os.path.abspath(os.environ[own])
@@ -40,7 +49,7 @@ def _folder(own: str, xdg: str, fallback: str) -> str:
     base = os.environ.get(xdg) or (os.path.join(home, fallback) if home.strip("/") else "")
     if base and os.path.isabs(base):
         folder = os.path.join(base, "advisor")
-        if _usable(folder):
+        if _usable(folder) and not (own == "ADVISOR_CACHE" and _is_foreign(folder)):
             return folder
     return os.path.join(_temporary(), "state" if own == "ADVISOR_HOME" else "cache")
 
@@ -59,6 +68,15 @@ def home_note() -> str:
     """A sentence when the temporary directory had to serve, else the empty text."""
     if state_dir().startswith(_temporary()):
         return f"no writable home folder: results are kept in {state_dir()}; set ADVISOR_HOME to keep them elsewhere"
+    return ""
+
+
+def cache_note() -> str:
+    """The same for what is compiled."""
+    if cache_dir().startswith(_temporary()):
+        return (
+            f"no cache folder of this user's: it is made in {cache_dir()}; set ADVISOR_CACHE to have it elsewhere"
+        )
     return ""
 
 

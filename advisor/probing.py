@@ -134,7 +134,7 @@ def remember(machine: Machine) -> str:
         os.replace(scratch, path)
     except OSError as error:
         return f"the description could not be kept in {path}: {error.strerror}; set ADVISOR_HOME to another folder"
-    return paths.home_note()
+    return "; ".join(filter(None, [paths.home_note(), paths.cache_note()]))
 
 
 # --- for people and for programs ---

@@ -52,6 +52,17 @@ def test_a_home_that_cannot_be_written(monkeypatch, tmp_path):
     assert paths.state_dir().startswith(str(tmp_path / "tmp"))
 
 
+def test_a_cache_folder_of_another_user_is_left_alone_and_the_temporary_one_serves(monkeypatch, tmp_path):
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    (tmp_path / "home/.cache/advisor").mkdir(parents=True)
+    assert paths.cache_dir() == str(tmp_path / "home/.cache/advisor")
+    assert paths.cache_note() == ""
+    monkeypatch.setattr(os, "getuid", lambda: 4242)
+    assert paths.cache_dir() == str(tmp_path / "tmp/advisor-4242/cache")
+    assert "ADVISOR_CACHE" in paths.cache_note()
+    assert paths.home_note() == ""
+
+
 def test_a_relative_desktop_variable_is_ignored(monkeypatch, tmp_path):
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("XDG_CACHE_HOME", "relative")

@@ -11,7 +11,7 @@ import sysconfig
 
 import pytest
 import tabling
-from commanding import SCALE, Ran, Site
+from commanding import ADVISOR, SCALE, Ran, Site
 
 from advisor import probing
 from advisor.installed import ABSENT
@@ -28,6 +28,12 @@ from advisor.topology.placement import evaluate
 
 needs_torch = pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="PyTorch is not installed")
 N = 256
+POWERLESS = """
+import ctypes, os, sys
+for power in (1, 2):  # CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH: with them the superuser may write everywhere
+    ctypes.CDLL(None).prctl(24, power, 0, 0, 0)  # PR_CAPBSET_DROP
+os.execv(sys.argv[1], sys.argv[1:])
+"""
 STEPS = ("apt-get install gcc", "pip install onf-advisor[torch]")
 
 
@@ -39,16 +45,53 @@ def bare(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("no-compiler")
-    return Site(str(folder / "home"), str(folder / "cache"))
+    """Where results end up when nothing tells where: in a folder of this user's in the temporary one."""
+    spare = tmp_path_factory.mktemp("no-compiler") / f"advisor-{os.getuid()}"
+    return Site(str(spare / "state"), str(spare / "cache"))
 
 
 @pytest.fixture(scope="module")
-def tuned(site, bare):
-    """What a tune of every choice that there is printed."""
-    done = site.advisor("tune", "--kernel", "decode", "--n", str(N), "--exhaustive", "--quick", "--json", **bare)
-    assert done.status == 0, done.err
-    return json.loads(done.out)
+def container(site, bare, tmp_path_factory):
+    """The command in an image: no compiler, HOME=/, a working directory and a cache folder that nothing can be written
+    to, the latter another user's where this one may make such a folder, and no power to write nevertheless."""
+    foreign, here = tmp_path_factory.mktemp("foreign"), tmp_path_factory.mktemp("read-only")
+    (foreign / "advisor").mkdir()
+    if os.getuid() == 0:
+        os.chown(foreign / "advisor", 12345, 12345)
+    os.chmod(foreign / "advisor", 0o700 if os.getuid() == 0 else 0)
+    here.chmod(0o555)
+    nowhere = {
+        "HOME": "/",
+        "XDG_DATA_HOME": None,
+        "XDG_CACHE_HOME": str(foreign),
+        "TMPDIR": os.path.dirname(os.path.dirname(site.home)),
+    }
+    changes = {**bare, **nowhere, "ADVISOR_HOME": None, "ADVISOR_CACHE": None}
+
+    def advisor(*words):
+        command = [sys.executable, "-c", POWERLESS, *ADVISOR, *words]
+        ran = subprocess.run(
+            command, env=site.environment(**changes), cwd=here, capture_output=True, text=True, timeout=120, check=False
+        )
+        assert os.listdir(here) == []
+        return Ran(ran.returncode, ran.stdout, ran.stderr)
+
+    yield advisor
+    os.chmod(foreign / "advisor", 0o700)
+
+
+@pytest.fixture(scope="module")
+def tuned(container):
+    """What a tune of every choice that there is said."""
+    return container("tune", "--kernel", "decode", "--n", str(N), "--exhaustive", "--quick", "--json")
+
+
+@needs_torch
+def test_a09_in_an_image_without_home_cache_and_compiler_a_tune_ends_well_and_says_where_things_are(site, tuned):
+    assert tuned.status == 0, tuned.err
+    assert f"results are kept in {site.home}; set ADVISOR_HOME" in tuned.err
+    assert f"it is made in {site.cache}; set ADVISOR_CACHE" in tuned.err
+    assert json.loads(tuned.out)["table_path"] == site.file("decode.table.json")
 
 
 def measured(site):
@@ -62,7 +105,7 @@ def test_a09_calls_of_a_library_are_tuned_over_the_same_choices_as_with_a_compil
     machine, spec = probe.probe(), registry.spec("decode")
     ground = (machine, spec, for_machine(variants("decode"), machine), spec.problem(N))
     listed = [one for one in space(*ground, space_options(machine)) if one.build.compiler.startswith("torch-")]
-    assert tuned["space_size"] == len(listed)
+    assert json.loads(tuned.out)["space_size"] == len(listed)
     found = list(measured(site).values())
     assert len(found) == len(listed)
     told = {(one.build.variant, one.team, one.process) for one in listed}
@@ -90,18 +133,17 @@ def test_a09_every_choice_is_checked_timed_and_seen_on_the_cpus_that_were_asked_
 
 
 @needs_torch
-def test_a09_a_table_is_written_and_recommended_from(site, bare, tuned):
-    assert os.path.exists(tuned["table_path"])
-    assert tuned["best"][0]["choice"]["build"]["variant"].startswith("torch_")
-    done = site.advisor("recommend", "--kernel", "decode", "--n", str(N), "--json", **bare)
+def test_a09_a_table_is_written_and_recommended_from(container, tuned):
+    (best,) = json.loads(tuned.out)["best"]
+    done = container("recommend", "--kernel", "decode", "--n", str(N), "--json")
     assert done.status == 0, done.err
     (answer,) = json.loads(done.out)["answers"]
     assert (answer["basis"], answer["compiler"]) == ("EXACT", libraries()[0].name)
-    assert answer["variant"] == tuned["best"][0]["choice"]["build"]["variant"]
+    assert answer["variant"] == best["choice"]["build"]["variant"]
 
 
-def test_a09_the_probe_marks_what_needs_a_compiler_with_reason_and_next_step(site, bare):
-    done = site.advisor("probe", "--json", **bare)
+def test_a09_the_probe_marks_what_needs_a_compiler_with_reason_and_next_step(container):
+    done = container("probe", "--json")
     assert done.status == 0, done.err
     found = json.loads(done.out)["unavailable"]
     in_c = {(kernel, one.name) for kernel in registry.kernels() for one in variants(kernel) if one.language == "c"}
@@ -109,7 +151,7 @@ def test_a09_the_probe_marks_what_needs_a_compiler_with_reason_and_next_step(sit
     for one in found:
         assert one["reason"].startswith("there is no ")
         assert "install" in one["next_step"]
-    told = site.advisor("probe", **bare).out
+    told = container("probe").out
     assert "not available here, since there is no C compiler with OpenMP (Debian: apt-get install gcc" in told
     assert "  decode: grouped, split, naive" in told.splitlines()
 
@@ -122,8 +164,8 @@ def test_a09_where_nothing_is_missing_nothing_is_marked(site):
 
 
 @needs_torch
-def test_a09_the_doctor_says_what_is_left(site, bare):
-    done = site.advisor("doctor", "--json", **bare)
+def test_a09_the_doctor_says_what_is_left(container):
+    done = container("doctor", "--json")
     assert done.status == 0, done.err
     (found,) = [one for one in json.loads(done.out)["findings"] if one["what"] == "C compiler with OpenMP"]
     assert "only calls of torch-" in found["found"]
@@ -174,7 +216,7 @@ def test_a09_with_neither_the_command_says_what_to_install_and_writes_nothing(ba
 # --- a table that was tuned with a compiler ---
 
 CHOOSE = """
-import json, sys
+import json
 from advisor.lookup import Policy
 asked = [(stale, n) for stale in ("default", "use") for n in (64, 1024, 4096, 1 << 20)]
 found = [Policy.load(stale=stale).choose("decode", n) for stale, n in asked]
@@ -206,6 +248,23 @@ def made_with_a_compiler(tmp_path):
     folder.mkdir(parents=True)
     tabling.write(str(folder), learn(with_gcc, races, [], tabling.MADE))
     return Site(str(home), str(tmp_path / "cache"))
+
+
+@needs_torch
+def test_a09_a_table_is_read_where_nothing_can_be_written(made_with_a_compiler, tmp_path):
+    folders = [folder for folder, _, _ in os.walk(tmp_path)]
+    changes = {"HOME": str(tmp_path), "TMPDIR": str(tmp_path), "ADVISOR_CACHE": None}
+    for folder in folders:
+        os.chmod(folder, 0o555)
+    before = [list(found) for found in os.walk(tmp_path)]
+    command = [sys.executable, "-c", POWERLESS, *ADVISOR, "recommend", "--kernel", "decode", "--n", "1024", "--json"]
+    environment = made_with_a_compiler.environment(**changes)
+    ran = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False)
+    for folder in folders:
+        os.chmod(folder, 0o755)
+    assert ran.returncode == 0, ran.stderr
+    assert json.loads(ran.stdout)["answers"][0]["basis"] == "EXACT"
+    assert [list(found) for found in os.walk(tmp_path)] == before
 
 
 @needs_torch
