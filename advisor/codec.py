@@ -17,7 +17,7 @@ from typing import Any
 from advisor.errors import BadInput, SchemaError
 from advisor.records import Pairs
 
-SCHEMAS = {"machine": (1, 0), "measurements": (1, 1), "table": (1, 1)}
+SCHEMAS = {"machine": (1, 0), "measurements": (1, 2), "table": (1, 1)}
 """Artefact -> the version this program writes."""
 
 

@@ -12,7 +12,7 @@ from advisor.topology import limits, software, tries
 from advisor.topology.files import text
 from advisor.topology.software import runtime_version
 
-COUNTERS, BINDING = "hardware counters", "memory binding"
+COUNTERS, BINDING, GPU_COUNTERS = "hardware counters", "memory binding", "counters of GPUs"
 PARANOID = "/proc/sys/kernel/perf_event_paranoid"
 
 
@@ -38,6 +38,7 @@ def examine() -> tuple[Finding, ...]:
         _numa_tools(),
         _balancing(),
         _gpu(),
+        _gpu_counters(),
         _lscpu(),
         _home(),
     )
@@ -148,6 +149,26 @@ def _gpu() -> Finding:
         seen = f"{len(unused)} on the PCI bus, none that answers"
         return Finding("NVIDIA GPU", seen, remedy or "install the NVIDIA driver; `nvidia-smi` must list the GPU")
     return Finding("NVIDIA GPU", names or "none that answers", remedy)
+
+
+def _gpu_counters() -> Finding:
+    """Whether `tune --counters` can count: tried with a small choice, which takes seconds."""
+    from advisor.kernels.gpu.tools import gpu_tools
+    from advisor.topology.gpu import find
+
+    if not gpu_tools():
+        return Finding(GPU_COUNTERS, "not tried: no CuPy", "")
+    known = [gpu for gpu in find(()).gpus if gpu.visible is not False and gpu.uuid]
+    if not known:
+        return Finding(GPU_COUNTERS, "not tried: no GPU that answers", "")
+    from advisor.kernels.gpu.counters import attempt
+    from advisor.kernels.gpu.counts import NoCounters
+
+    found = attempt(known[0])
+    if isinstance(found, NoCounters):
+        without = "without them bytes are predicted, not counted; docs/counters.md"
+        return Finding(GPU_COUNTERS, f"none: {found.reason}", "; ".join(filter(None, [found.remedy, without])))
+    return Finding(GPU_COUNTERS, f"readable by {found.tool}", "")
 
 
 def _home() -> Finding:

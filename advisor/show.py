@@ -197,7 +197,21 @@ def _tuned_facts(result: TuneResult) -> list[str]:
             sizes = ", ".join(map(str, worst.n))
             lines.append(f"at n = {sizes}, which were not tuned, at most {worst.worst - 1:.1%} above the best known")
         lines.append(f"table {result.table_path}")
+    lines += _counted(result)
     return [*lines, f"log   {result.log_path}", *result.notes]
+
+
+def _counted(result: TuneResult) -> list[str]:
+    """What the winners move, a line a size; why nobody could count, a line a reason."""
+    from advisor import moved
+
+    known = [(one.problem.n, one.counters) for one in result.counted if one.counters is not None]
+    lines = [f"n={n}: {moved.words({**found.call._asdict(), 'caches': found.caches})}" for n, found in known]
+    why: dict[str, list[str]] = {}
+    for one in result.counted:
+        if one.none is not None:
+            why.setdefault(moved.refused(one.none.reason, one.none.remedy), []).append(str(one.problem.n))
+    return [*lines, *(f"n = {', '.join(sizes)}: {words}" for words, sizes in why.items())]
 
 
 def _answering(result: TuneResult) -> list[Section]:

@@ -46,6 +46,7 @@ from advisor.topology import probe as topology
 from advisor.turn import alone
 
 if TYPE_CHECKING:
+    from advisor.kernels.gpu.counts import Counting
     from advisor.search.known import Past
     from advisor.search.log import Log
     from advisor.search.request import Outcome, Progress, Request
@@ -74,7 +75,8 @@ class TuneRequest(NamedTuple):
     """What `advisor tune` is asked.
 
     `shape` has the entries that were given; each counts for the kernels that have it, and defaults fill the rest.
-    `device`: cpu, or cuda:N, the number that CUDA programs started here would use.
+    `device`: cpu, or cuda:N, the number that CUDA programs started here would use. `counters`: count what the winners
+    move, on a device.
     `started`: when the command was, on the monotonic clock: a budget counts from then; None: from when it is asked for.
     """
 
@@ -93,6 +95,7 @@ class TuneRequest(NamedTuple):
     regime: str = "warm"
     objective: str = "latency"
     device: str = CPU
+    counters: bool = False
     started: float | None = None
 
 
@@ -100,6 +103,7 @@ class TuneResult(NamedTuple):
     """One kernel's tuning. `table` None and `missing` not empty where no table could be made or not all was done.
 
     `failed`: nothing came of it, and neither more time nor --resume would help. `device`: the GPU in a few words.
+    `counted`: what was counted of the winners, where that was asked for.
     """
 
     kernel: str
@@ -112,6 +116,7 @@ class TuneResult(NamedTuple):
     failed: bool = False
     objective: str = "latency"
     device: str | None = None
+    counted: tuple[Counting, ...] = ()
 
 
 def tune(request: TuneRequest, progress: Progress, say: Callable[[str], None] | None = None) -> list[TuneResult]:
@@ -182,11 +187,14 @@ def _look(machine: Machine) -> _Seen:
 
 def _tune_one(asked: TuneRequest, kernel: str, machine: Machine, progress: Progress, turn: _Turn) -> TuneResult:
     from advisor.kernels.executors import pool_for
+    from advisor.search.counting import reserve_s
     from advisor.search.known import past
     from advisor.search.log import Log, set_aside
     from advisor.search.tune import tune as search
 
-    seen, budget_s = turn
+    seen, share_s = turn
+    kept_s = reserve_s(share_s, asked.counters)
+    budget_s = None if share_s is None else share_s - kept_s
     begun = time.monotonic()
     request = _request(asked, kernel, machine, budget_s)._replace(others=seen.recorded)
     folder = folder_of(machine)
@@ -205,6 +213,11 @@ def _tune_one(asked: TuneRequest, kernel: str, machine: Machine, progress: Progr
             tuning = _Tuning(request, pool, log, progress, outcome, until, before)
             table, interrupted = _hold_out(tuning, table)
             outcome = outcome._replace(interrupted=interrupted)
+        counted: tuple[Counting, ...] = ()
+        if asked.counters and table is not None and not outcome.interrupted:
+            ends = None if share_s is None else begun + share_s
+            counted, interrupted = _count(_Tuning(request, pool, log, progress, outcome, ends, before), table)
+            outcome = outcome._replace(interrupted=interrupted)
     notes = [
         *filter(None, [aside, seen.sentence, _not_cold(request)]),
         *outcome.notes,
@@ -213,10 +226,10 @@ def _tune_one(asked: TuneRequest, kernel: str, machine: Machine, progress: Progr
         *before.notes,
     ]
     if table is not None:
-        table, notes = _save(table_path, table, notes)
+        table, notes = _save(table_path, _with_counters(table, machine, log_path), notes)
     missing, failed = _missing(outcome, request, table)
     done = TuneResult(kernel, outcome, table, table_path, log_path, missing, tuple(notes), failed)
-    return done._replace(objective=asked.objective, device=_device(machine))
+    return done._replace(objective=asked.objective, device=_device(machine), counted=counted)
 
 
 def _device(machine: Machine) -> str | None:
@@ -243,6 +256,8 @@ def _request(asked: TuneRequest, kernel: str, machine: Machine, budget_s: float 
         if value not in known:
             raise UnknownName(f"no such {what}", got=value, allowed=", ".join(known))
     _check_objective(asked.objective, machine)
+    if asked.counters and not is_device(machine.limits_id):
+        raise BadInput("counters are those of a GPU", got="--counters on CPUs", next_step="name one: --device cuda:0")
     spec = registry.spec(kernel, asked.kernel_dirs)
     shape = own_shape(spec, dict(asked.shape))
     problems = tuple(spec.problem(n, asked.dtype, asked.regime, **shape) for n in asked.sizes)
@@ -370,6 +385,30 @@ def _run_again(
     return left.outcome._replace(interrupted=left.interrupted), left.table
 
 
+def _count(tuning: _Tuning, table: Table) -> tuple[tuple[Counting, ...], bool]:
+    """What the table's choices move where races were run, also written to the log; whether Ctrl-C came."""
+    from advisor.policy.learn import choose
+    from advisor.search.counting import count_winners
+
+    tuning.pool.crew.close()  # nothing else may run on a device while a profiler counts
+    own = of_shape(table, tuning.request.problems[0])
+    problems = [verdict.problem for verdict in tuning.outcome.verdicts if verdict.purpose == "final"]
+    winners = [(problem, choose(best_section(own, problem.n), problem.n)) for problem in problems]
+    left_s = None if tuning.until is None else tuning.until - time.monotonic()
+    try:
+        return count_winners(tuning.request, tuning.log, winners, left_s), False
+    except KeyboardInterrupt:
+        return (), True
+
+
+def _with_counters(table: Table, machine: Machine, log_path: str) -> Table:
+    """The table with all that the log knows of counters, of this tuning and of earlier ones."""
+    from advisor.policy.counted import with_counters
+    from advisor.search.counting import recorded
+
+    return with_counters(table, recorded(log_path)) if is_device(machine.limits_id) else table
+
+
 def held_out_sizes(tuned: Sequence[int], most: int) -> tuple[int, ...]:
     """Sizes between the tuned ones, as far from both as can be on the log axis, and odd where there is room.
 
@@ -481,7 +520,14 @@ def _best_json(result: TuneResult, verdict: Verdict) -> dict[str, Any]:
         "fragility": own.fragility,
         "joules": own.joules,
         "contended": bool(standing and standing.contended),
+        **_counted_json(result, verdict.problem),
     }
+
+
+def _counted_json(result: TuneResult, problem: Problem) -> dict[str, Any]:
+    """What was counted at one n, or why nothing was; nothing where it was not asked for."""
+    one = next((one for one in result.counted if one.problem == problem), None)
+    return {} if one is None else {"counters": codec.to_json(one.counters), "no_counters": codec.to_json(one.none)}
 
 
 def chosen(result: TuneResult, verdict: Verdict) -> Choice:

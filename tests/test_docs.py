@@ -165,7 +165,7 @@ def test_every_key_of_an_answer_is_explained():
 
 def test_every_key_of_a_log_line_is_explained():
     schema = json.loads(text("docs/schema/measurements.schema.json"))
-    kinds = ("session", "trial", "race", "verdict")
+    kinds = ("session", "trial", "race", "verdict", "counters")
     keys = {key for kind in kinds for key in schema["$defs"][kind]["properties"]} - {"kind", "session"}
     assert keys - explained("measurements.jsonl") == set()
 

@@ -7,6 +7,10 @@ import pytest
 from advisor import doctor
 from advisor.doctor import examine
 from advisor.kernels import libraries
+from advisor.kernels.gpu import counters, tools
+from advisor.kernels.gpu.counts import Counters, Kernel, NoCounters
+from advisor.records import Gpu
+from advisor.topology import gpu
 
 
 def needed(findings):
@@ -105,3 +109,33 @@ def test_a_missing_lscpu_is_only_a_note(monkeypatch):
     finding = doctor._lscpu()
     assert (finding.found, finding.needed) == ("none", False)
     assert "util-linux" in finding.remedy
+
+
+def gpu_counters(monkeypatch, outcome, found=("cupy",), gpus=(True,)):
+    """The finding where counting a small choice has this outcome."""
+    seen = tuple(Gpu(0, "GPU-0", "H200", None, None, "9.0", None, None, visible=visible) for visible in gpus)
+    monkeypatch.setattr(tools, "gpu_tools", lambda: found)
+    monkeypatch.setattr(gpu, "find", lambda _: gpu.NONE._replace(gpus=seen))
+    monkeypatch.setattr(counters, "attempt", lambda _: outcome)
+    return doctor._gpu_counters()
+
+
+def test_counters_of_a_gpu_that_can_be_read_have_no_remedy(monkeypatch):
+    found = gpu_counters(monkeypatch, Counters(Kernel("k"), (Kernel("k"),), 3, "kept", "ncu 2025.3", 1.0))
+    assert (found.what, found.found, found.remedy) == (doctor.GPU_COUNTERS, "readable by ncu 2025.3", "")
+
+
+def test_counters_of_a_gpu_that_are_refused_have_a_remedy_and_are_not_needed(monkeypatch):
+    found = gpu_counters(monkeypatch, NoCounters("counters are for administrators", "on the host, set X"))
+    assert found.found == "none: counters are for administrators"
+    assert found.remedy.startswith("on the host, set X; without them bytes are predicted")
+    assert not found.needed
+
+
+@pytest.mark.parametrize(
+    ("how", "words"), [({"found": ()}, "no CuPy"), ({"gpus": ()}, "no GPU"), ({"gpus": (False,)}, "no GPU")]
+)
+def test_counters_are_not_tried_where_nothing_could_run(monkeypatch, how, words):
+    found = gpu_counters(monkeypatch, AssertionError("tried"), **how)
+    assert words in found.found
+    assert found.remedy == ""

@@ -1,7 +1,8 @@
 """The measurement log: append-only JSON lines, the truth from which everything else can be rebuilt.
 
 One `os.write` a record on a descriptor opened for appending, so that two tuners at once lose nothing and a crash tears
-at most the last line. Record kinds: session, trial, race (one sample of a race), verdict.
+at most the last line. Record kinds: session, trial, race (one sample of a race), verdict, counters (of a
+device).
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import Any, NamedTuple
 from advisor.codec import SCHEMAS, check_schema, dumps, loads, schema_of
 from advisor.errors import AdvisorError, BadInput, Busy, Missing, SchemaError
 
-KINDS = ("session", "trial", "race", "verdict")
+KINDS = ("session", "trial", "race", "verdict", "counters")
 """Kinds this program knows; records of other kinds are skipped with a note."""
 
 MOST_NOTES = 4

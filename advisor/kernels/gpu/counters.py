@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from advisor.errors import AdvisorError, BadInput
+from advisor.kernels import registry
 from advisor.kernels.compilers import private_child
 from advisor.kernels.executor import Ask
 from advisor.kernels.gpu import ncu
@@ -26,11 +27,14 @@ from advisor.kernels.gpu.counted import ASKED, MARK, REPLIES
 from advisor.kernels.gpu.counts import Counters, Kernel, NoCounters, in_total
 from advisor.kernels.gpu.messages import Hello, Trial, encode
 from advisor.kernels.gpu.pool import GpuPool
+from advisor.kernels.gpu.space import gpu_default
+from advisor.kernels.gpu.tools import gpu_tools
+from advisor.kernels.header import GPU_LANGUAGES
 from advisor.kernels.messages import Reply, decode
 from advisor.kernels.process import run
 from advisor.kernels.registry import origin
 from advisor.kernels.spec import KernelSpec
-from advisor.kernels.variant import Variant
+from advisor.kernels.variant import Variant, variants
 from advisor.paths import cache_dir
 from advisor.records import Choice, Gpu, Problem
 
@@ -80,6 +84,18 @@ def count_all(
         found.update(zip(own, known, strict=True))
         refused = next((one for one in known if isinstance(one, NoCounters) and one.everywhere), None)
     return tuple(found[one] for one in wanted)
+
+
+def attempt(gpu: Gpu, limit_s: float = LIMIT_S) -> Counted:
+    """Count a small decode, to see whether counters can be had on a device at all."""
+    spec, found = registry.spec("decode"), variants("decode", (), GPU_LANGUAGES)
+    try:
+        problem = spec.problem(64, "float16")
+        tools = [(tool.name, tool.language) for tool in gpu_tools()]
+        choice = gpu_default(gpu, spec, found, problem, tools)
+    except AdvisorError as error:
+        return NoCounters(str(error), "", everywhere=False)
+    return count_all(gpu, spec, found, ((problem, choice),), limit_s)[0]
 
 
 # --- running ---

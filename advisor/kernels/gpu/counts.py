@@ -116,7 +116,7 @@ def predicted(spec: KernelSpec, variant: Variant, problem: Problem, choice: Choi
     known, size = _names(spec, variant, problem, choice), ITEM_BYTES[problem.dtype]
     dnf = spec.elements(problem)
     read, written, atomics = (evaluate(text, known) for text in (variant.reads, variant.writes, variant.atomics))
-    sectors = (count * size / SECTOR_BYTES for count in (read, written))
+    sectors = read * size / SECTOR_BYTES, written * size / SECTOR_BYTES
     return Predicted(dnf.read * size, dnf.written * size, *sectors, atomics)
 
 
@@ -127,3 +127,18 @@ def _names(spec: KernelSpec, variant: Variant, problem: Problem, choice: Choice)
         return known
     values = geometry(spec, variant, problem, choice.build.knobs).numbers[-len(variant.launch.derived) :]
     return {**known, **{name: value for (name, _), value in zip(variant.launch.derived, values, strict=False)}}
+
+
+class Counting(NamedTuple):
+    """What came of counting one choice on one problem: `counters`, or in their place `none`, which says why."""
+
+    problem: Problem
+    choice: Choice
+    counters: Counters | None
+    none: NoCounters | None
+
+
+def counting(problem: Problem, choice: Choice, found: Counters | NoCounters) -> Counting:
+    """The record of an outcome."""
+    refused = isinstance(found, NoCounters)
+    return Counting(problem, choice, None if refused else found, found if refused else None)  # type: ignore[arg-type]

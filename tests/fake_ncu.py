@@ -5,7 +5,7 @@ import os
 import sys
 from pathlib import Path
 
-RECORDED = Path(__file__).resolve().parents[2] / "data" / "ncu"
+RECORDED = Path(__file__).resolve().parent / "data" / "ncu"
 PERMISSION = (
     "==ERROR== ERR_NVGPUCTRPERM - The user does not have permission to access NVIDIA GPU Performance Counters on the "
     "target device 0. For instructions on enabling permissions and to get more information see "
