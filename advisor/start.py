@@ -31,18 +31,14 @@ BEGUN: ContextVar[float | None] = ContextVar("BEGUN", default=None)
 
 def main() -> None:
     """Entry point of the `advisor` command."""
-    before = BEGUN.set(time.monotonic())
     try:
-        _run()
-    finally:
-        BEGUN.reset(before)
-
-
-def _run() -> None:
-    try:
+        before = BEGUN.set(time.monotonic())
         polite()
         from advisor.cli import main as command
     except KeyboardInterrupt:
         sys.stderr.write("advisor: interrupted before it began; nothing was written\n")
         sys.exit(STATUS)
-    command()
+    try:
+        command()
+    finally:
+        BEGUN.reset(before)

@@ -15,7 +15,8 @@ from advisor.search.features import Array
 from advisor.search.known import NEARBY
 from advisor.search.plan import EXCHANGE, most_trials
 from advisor.search.run import Run, value_of
-from advisor.search.sampler import BATCH, ListSampler
+from advisor.search.sampler import BATCH, FRESH, ListSampler
+from advisor.search.space import cpu_budget
 
 if TYPE_CHECKING:
     from optuna.study import Study
@@ -115,7 +116,8 @@ def search(run: Run, place: Place, until: float) -> Found:
     first = sum(choice in run.looks.get(place.problem, {}) for choice in place.seeds)
     prior = None if place.prior is None else place.prior[kept]
     with quiet_optuna():
-        sampler = ListSampler(choices, first, run.request.options.seed, prior)
+        fresh = min(FRESH, cpu_budget(run.request.machine))  # compiled side by side, they take the time of one
+        sampler = ListSampler(choices, first, run.request.options.seed, prior, fresh=fresh)
         hunt = Hunt(run, place, choices, first, sampler, optuna.create_study(sampler=sampler))
         rebuild(hunt, run.looks.get(place.problem, {}).values())
         while not stopped:

@@ -50,6 +50,10 @@ In great noise or after few rounds "not told apart" reaches far, and the careful
 a narrower reach, reruns of nearly equal choices name another winner more often.
 """
 
+KEEP_REACH = 0.05
+"""What an earlier run picked stays when it is estimated at most 5 % slower than the leader and not told apart: what a
+search may miss the best by, and about what the estimates of two races differ by in noise."""
+
 
 GRACE_S = 1.0
 """A measurement that is under way when the time ends is waited for so long: most end by then, and what hangs would take
@@ -229,8 +233,9 @@ def _winner(state: _State) -> Choice:
     leader = state.leader()
     if state.rounds < LEAST_ROUNDS:
         return leader
-    reach = smooth_p25(state.samples[leader]) * math.exp(TIE_REACH)
-    tied = [choice for choice in state.active if smooth_p25(state.samples[choice]) <= reach]
+    best = smooth_p25(state.samples[leader])
+    reach = {choice: KEEP_REACH if choice in state.heat.keep else TIE_REACH for choice in state.active}
+    tied = [choice for choice in reach if smooth_p25(state.samples[choice]) <= best * math.exp(reach[choice])]
     return min(tied, key=lambda choice: rule(choice, state.heat))
 
 

@@ -36,7 +36,7 @@ SURE = 3.0
 """Standard deviations below the mean that still count as a promise; with 1 a search of 8000 choices ended 9 % short."""
 
 FRESH = 4
-"""Builds that a batch may add, so that a search does not compile nearly everything."""
+"""Builds that a batch may add at most, so that a search does not compile nearly everything."""
 
 
 class Exhausted(AdvisorError, LookupError):
@@ -100,6 +100,7 @@ class ListSampler(BaseSampler):
         prior: log time of every configuration as expected from a neighbouring problem, up to a constant; or None.
         batch: proposals at once. 1: each knows all trials before it, which nears the optimum in the fewest.
         others: log slowdown of every configuration on other machines (`strategy.elsewhere_log`), or None.
+        fresh: builds that a batch may add.
     """
 
     def __init__(
@@ -111,12 +112,13 @@ class ListSampler(BaseSampler):
         *,
         batch: int = BATCH,
         others: Array | None = None,
+        fresh: int = FRESH,
     ) -> None:
         self.dimensions = Dimensions(configurations)
         self._count, self._seeds, self._seed, self._size = len(configurations), seeds, seed, batch
         self._expected = np.zeros(self._count) if prior is None else prior
         self._strategy = Strategy(
-            self.dimensions.params, seed=seed, expected=prior, others=others, builds=_builds(configurations)
+            self.dimensions.params, seed=seed, expected=prior, others=others, builds=_builds(configurations, fresh)
         )
         self.start_points = self._strategy.start_points
         self._at, self._plan_now = -1, list[int]()
@@ -255,8 +257,8 @@ class ListSampler(BaseSampler):
         return self._plan_now if batch >= 0 else []
 
 
-def _builds(configurations: Sequence[Choice] | Sequence[Mapping[str, Any]]) -> Builds | None:
+def _builds(configurations: Sequence[Choice] | Sequence[Mapping[str, Any]], fresh: int) -> Builds | None:
     """The builds of choices by number; plain configurations cost nothing before they run."""
     binaries = [binary(one.build) for one in configurations if isinstance(one, Choice)]
     numbers = {made: k for k, made in enumerate(dict.fromkeys(binaries))}
-    return Builds(np.array([numbers[made] for made in binaries], int), FRESH) if binaries else None
+    return Builds(np.array([numbers[made] for made in binaries], int), fresh) if binaries else None

@@ -36,8 +36,9 @@ RUNNERS_UP = 1
 """Of the two nearest n already done, the choices after the winner that seed the next search."""
 
 
-BUILDS_A_CPU = 6
-"""All builds of a space are compiled before its search where that is at most so many for each CPU: some 3 s."""
+BUILDS_A_CPU = 4
+"""All builds of a space are compiled before its search where that is at most so many for each CPU: some 2 s. Beyond,
+a search in a small space spends less on the few builds that it comes to look at."""
 
 
 AHEAD_SHARE = 1 / 4
