@@ -202,10 +202,13 @@ def recommend(
         bool, typer.Option("--force", help="Answer from stale rows too, and say what has changed since.")
     ] = False,
     output: Annotated[str, typer.Option("--format", help="text, env, numactl or taskset.")] = "text",
+    counters: Annotated[
+        bool, typer.Option("--counters", help="Also what one call moves, where tuning counted it.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Say what to run with at this size, how sure that is, and why."""
-    from advisor import pipeline
+    from advisor import moved, pipeline
     from advisor.arguments import sizes
     from advisor.policy import launch
 
@@ -218,8 +221,10 @@ def recommend(
     policy, answers = pipeline.recommend(kernel, sizes(n), wanted, where)
     for note in policy.notes:
         say(note)
+    moves = [moved.of(policy.sections(answer.kernel), answer, size) if counters else {} for answer, size in answers]
     if as_json:
-        _emit({"answers": [launch.to_dict(answer, size) for answer, size in answers]})
+        told = zip(answers, moves, strict=True)
+        _emit({"answers": [{**launch.to_dict(answer, size), **move} for (answer, size), move in told]})
         return
     if output != "text" and len(answers) > 1:  # a shell would take them all, and the last would win unseen
         raise BadInput(
@@ -228,10 +233,12 @@ def recommend(
             allowed="one kernel, one shape and one size",
             next_step="name them, for example --kernel decode --heads 1 --n 4096",
         )
-    for answer, size in answers:
+    for (answer, size), move in zip(answers, moves, strict=True):
         for warning in answer.warnings if output != "text" else ():  # the sheet has them
             say(warning)
         typer.echo(launch.render(output, answer, size))
+        if move and output == "text":
+            typer.echo(f"  counted  {moved.sentence(move)}")
 
 
 @app.command()

@@ -206,6 +206,10 @@ class Policy:
             if kernel in (None, name)
         )
 
+    def sections(self, kernel: str) -> tuple[dict[str, Any], ...]:
+        """The sections that a kernel's answers are made from, as their files have them: for reports, not requests."""
+        return tuple(section for key, found in self._sections.items() if key[0] == kernel for _, section in found)
+
     def _ranges(self, kernel: str, axes: dict[str, Any]) -> Ranges:
         """The ranges of a question, remembered; axes that are None were not given."""
         given = {name: value for name, value in axes.items() if value is not None}

@@ -2,8 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
+
+from advisor.answers import Answer
+
+FIGURES = (
+    *("duration_ns", "dram_read_bytes", "dram_written_bytes", "l2_read_sectors", "l2_written_sectors"),
+    *("global_reductions", "l2_atomic_sectors", "achieved_occupancy", "theoretical_occupancy", "calls"),
+)
+"""Numbers that a point of a table may have of what was counted."""
+
+CACHES = ("flushed", "kept")
+NEVER = "nobody counted: `advisor tune --device cuda:N --counters` does"
 
 BYTES, COUNTS = (("GB", 1e9), ("MB", 1e6), ("kB", 1e3), ("B", 1.0)), (("M", 1e6), ("k", 1e3), ("", 1.0))
 
@@ -26,6 +38,58 @@ def words(figures: Mapping[str, Any]) -> str:
 def refused(reason: str, remedy: str) -> str:
     """Why there are no counters, and what would help."""
     return f"no counters: {reason}{f'; {remedy}' if remedy else ''}"
+
+
+def of(sections: Sequence[Mapping[str, Any]], answer: Answer, n: int) -> dict[str, Any]:
+    """What tables know of counters of an answer's choice at n.
+
+    Args:
+        sections: of the answer's kernel, as a table's file has them.
+        answer: what a policy said.
+        n: the n that was asked; figures are known at tuned n only.
+
+    Returns:
+        `counters`: the figures, and `no_counters`: reason and remedy where nobody could count; each None where there is
+        nothing to tell.
+    """
+    own = [one for one in sections if _group(one) == (answer.dtype, answer.regime, answer.shape)]
+    found = next((figures for section in own for figures in _at(section, answer, n)), None)
+    told = next((one["no_counters"] for one in own if isinstance(one.get("no_counters"), dict)), None)
+    why = None if told is None or found else {key: str(told.get(key, "")) for key in ("reason", "remedy")}
+    return {"counters": found, "no_counters": why}
+
+
+def sentence(found: Mapping[str, Any]) -> str:
+    """What `of` found, in words."""
+    if found["counters"] is not None:
+        return words(found["counters"])
+    return refused(**found["no_counters"]) if found["no_counters"] is not None else NEVER
+
+
+def _group(section: Mapping[str, Any]) -> tuple[Any, ...]:
+    return section["dtype"], section["regime"], dict(section["shape"])
+
+
+def _at(section: Mapping[str, Any], answer: Answer, n: int) -> Iterator[dict[str, Any]]:
+    """The figures of an answer's choice at n, wherever a section has them."""
+    rows = [*section["rows"], *(row for other in section.get("alternatives", ()) for row in other["rows"])]
+    for row in rows:
+        made = row["choice"]["build"]
+        same = (made["variant"], made["source_hash"], made["knobs"]) == (
+            answer.variant,
+            answer.source_hash,
+            answer.knobs,
+        )
+        for point in row["points"] if same else ():
+            if point["n"] == n and isinstance(point.get("counters"), dict):
+                yield _checked(point["counters"])
+
+
+def _checked(figures: Mapping[str, Any]) -> dict[str, Any]:
+    """Of what a file says, the numbers that make sense."""
+    known = {name: figures.get(name) for name in FIGURES}
+    good = {name: v for name, v in known.items() if isinstance(v, int | float) and math.isfinite(v) and v >= 0}
+    return {**good, **({"caches": figures["caches"]} if figures.get("caches") in CACHES else {})}
 
 
 _COUNTED = (("global_reductions", "global reductions"), ("l2_atomic_sectors", "sectors of atomics"))

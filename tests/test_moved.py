@@ -3,6 +3,7 @@
 import pytest
 
 from advisor import moved
+from advisor.answers import Answer
 
 FIGURES = {
     "dram_read_bytes": 268.5e6,
@@ -45,3 +46,52 @@ def test_nothing_known_is_nothing_told():
 def test_a_refusal_is_told_with_its_remedy_where_there_is_one():
     assert moved.refused("no ncu", "install it") == "no counters: no ncu; install it"
     assert moved.refused("no ncu", "") == "no counters: no ncu"
+
+
+# --- from a table ---
+
+SHAPE = {"heads": 40}
+
+
+def section(counters=None, n=4096, **more):
+    """A section of one row with one point, as a table's file has it."""
+    point = {"n": n, **({} if counters is None else {"counters": counters})}
+    made = {"variant": "v", "source_hash": "0", "knobs": {"blocks": 66}}
+    row = {"choice": {"build": made}, "points": [point]}
+    return {"dtype": "float16", "regime": "cold", "shape": SHAPE, "rows": [row], **more}
+
+
+ANSWER = Answer(
+    "decode", "float16", tuple(SHAPE.items()), "cold", variant="v", source_hash="0", knob_pairs=(("blocks", 66),)
+)
+NOTHING = {"counters": None, "no_counters": None}
+REFUSED = {"reason": "no permission", "remedy": "ask for it"}
+
+
+def test_figures_of_the_answers_own_choice_and_n_are_found():
+    assert moved.of([section({"duration_ns": 5.0})], ANSWER, 4096) == {**NOTHING, "counters": {"duration_ns": 5.0}}
+    assert moved.of([section({"duration_ns": 5.0})], ANSWER, 4097) == NOTHING
+    assert moved.of([section({"duration_ns": 5.0})], ANSWER._replace(knob_pairs=()), 4096) == NOTHING
+    assert moved.of([section({"duration_ns": 5.0})], ANSWER._replace(dtype="float32"), 4096) == NOTHING
+
+
+def test_figures_in_rows_for_another_objective_are_found():
+    other = section(alternatives=[{"objective": "efficiency", "rows": section({"duration_ns": 5.0})["rows"]}])
+    assert moved.of([other], ANSWER, 4096)["counters"] == {"duration_ns": 5.0}
+
+
+def test_a_refusal_is_told_where_no_figures_are_known():
+    assert moved.of([section(no_counters=REFUSED)], ANSWER, 4096) == {**NOTHING, "no_counters": REFUSED}
+    assert moved.of([section({"calls": 3}, no_counters=REFUSED)], ANSWER, 4096)["no_counters"] is None
+
+
+@pytest.mark.parametrize("value", ["9", None, -1, float("nan"), float("inf"), [1], {}])
+def test_what_is_no_figure_is_passed_over(value):
+    found = moved.of([section({"duration_ns": value, "caches": value, "more": 1})], ANSWER, 4096)
+    assert found["counters"] == {}
+
+
+def test_each_outcome_has_a_sentence():
+    assert moved.sentence({**NOTHING, "counters": FIGURES}) == moved.words(FIGURES)
+    assert moved.sentence({**NOTHING, "no_counters": REFUSED}) == "no counters: no permission; ask for it"
+    assert moved.sentence(NOTHING) == moved.NEVER

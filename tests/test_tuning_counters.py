@@ -4,6 +4,7 @@ it."""
 from __future__ import annotations
 
 import json
+import os
 from types import SimpleNamespace
 
 import fake_ncu
@@ -229,3 +230,37 @@ def test_the_command_tells_why_there_are_none_and_ends_well(device, capsys):
     assert status == 0
     assert "n = 4096: no counters: the driver lets only administrators" in out
     assert "--cap-add SYS_ADMIN" in out
+
+
+def recommended(capsys, result, *more):
+    """Standard output of `advisor recommend` from the tables of a tuning."""
+    place = os.path.join(os.path.dirname(result.table_path), "machine.json")
+    with pytest.raises(SystemExit) as ended:
+        cli.app(["recommend", "--machine", place, "--kernel", "decode", *more])
+    assert ended.value.code == 0
+    return capsys.readouterr().out
+
+
+def test_recommend_shows_what_was_counted_when_asked(device, capsys):
+    device(f"say({PAGE!r}); ran()")
+    result = tuned(4096)
+    assert "counted  memory: 16.8 MB read" in recommended(capsys, result, "--n", "4096", "--counters")
+    assert "counted" not in recommended(capsys, result, "--n", "4096")
+    (answer,) = json.loads(recommended(capsys, result, "--n", "4096", "--counters", "--json"))["answers"]
+    assert answer["counters"]["dram_read_bytes"] == result.counted[0].counters.call.dram_read_bytes
+    assert answer["no_counters"] is None
+    assert "counters" not in json.loads(recommended(capsys, result, "--n", "4096", "--json"))["answers"][0]
+
+
+def test_recommend_says_why_there_are_none(device, capsys):
+    device(f"print({fake_ncu.PERMISSION!r}); sys.exit(1)")
+    result = tuned(4096)
+    assert "counted  no counters: the driver lets" in recommended(capsys, result, "--n", "4096", "--counters")
+    (answer,) = json.loads(recommended(capsys, result, "--n", "4096", "--counters", "--json"))["answers"]
+    assert answer["counters"] is None
+    assert "NVreg_RestrictProfilingToAdminUsers=0" in answer["no_counters"]["remedy"]
+
+
+def test_recommend_says_that_nobody_counted(device, capsys):
+    result = tuned(4096, wanted=False)
+    assert "nobody counted" in recommended(capsys, result, "--n", "4096", "--counters")
