@@ -58,7 +58,8 @@ def _compiler() -> Finding:
     calls = ", ".join(tool.name for tool in libraries())
     remedy = "install a C compiler with OpenMP; Debian: apt-get install gcc, or clang libomp-dev"
     if calls:
-        return Finding("C compiler with OpenMP", f"none: of the variants only calls of {calls} are available", remedy)
+        found = f"none: of the variants only calls of {calls} are available"
+        return Finding("C compiler with OpenMP", found, f"{remedy}; docs/traps/no-compiler.md")
     remedy += "; or the library whose calls need none: pip install onf-advisor[torch]"
     return Finding("C compiler with OpenMP", "none, so no variant is available", remedy, needed=True)
 
@@ -109,7 +110,7 @@ def _lscpu() -> Finding:
 
 def _cache() -> Finding:
     try:
-        return Finding("compiled variants are kept in", paths.private(paths.cache_dir()), "", needed=True)
+        return Finding("compiled variants are kept in", paths.private(paths.cache_dir()), paths.cache_note())
     except AdvisorError as error:
         return Finding("compiled variants are kept in", paths.cache_dir(), str(error), needed=True)
 
