@@ -51,7 +51,7 @@ def test_choices_of_all_languages_are_counted_by_one_program(gpu):
     for (problem, choice), one in zip(wanted, counted, strict=True):
         assert isinstance(one, Counters), (choice, one)
         said = predicted(DECODE, known[choice.build.variant], problem, choice)
-        assert 0.95 <= one.call.dram_read_bytes / said.dram_read_bytes, choice
+        assert one.call.dram_read_bytes / said.dram_read_bytes >= 0.95, choice
         if choice.build.variant in ("batched_mma", "split_w4"):
             assert one.call.l2_atomic_sectors + one.call.global_reductions == said.atomics
             assert 0.7 <= one.call.l2_read_sectors / said.l2_read_sectors <= 1.3
