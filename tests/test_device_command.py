@@ -1,4 +1,4 @@
-"""`--device cuda:N` through the real command on a made-up GPU (`devices.py`), and what is refused before time is spent."""
+"""`--device cuda:N` through the real command on a made-up GPU (`devices.py`); what is refused before time is spent."""
 
 import json
 import os
@@ -34,7 +34,7 @@ def made_up(tmp_path_factory):
 def tuned(tmp_path_factory, cache, made_up):
     """A site with the table of its GPU, and what the command printed. Tests that use it change nothing."""
     site = Site(str(tmp_path_factory.mktemp("home")), cache)
-    done = site.advisor(*TUNE, "--n", "64,128", "--quick", "--budget", "12s", "--json", **made_up)
+    done = site.advisor(*TUNE, "--n", "64,128", "--quick", "--budget", "8s", "--json", **made_up)
     assert done.status == 0, done.err
     return site, json.loads(done.out), done.err
 
@@ -49,14 +49,14 @@ def looks(site):
 
 
 def test_a_gpu_is_tuned_by_the_command(tuned):
-    site, told, progress = tuned
+    _, told, progress = tuned
     assert told["device"] == "NVIDIA H200, 132 multiprocessors, 700 W"
     assert [best["n"] for best in told["best"]] == [64, 128]
     for best in told["best"]:
         assert (best["choice"]["team"], best["choice"]["process"]) == (None, None)
         assert best["choice"]["build"]["compiler"] == "cupy-14.2"
         assert best["fragility"] is None
-    assert told["trials"]["ok"] > 2
+    assert told["trials"]["ok"] > 1
     assert set(told["trials"]) - {"ok"} == {name for name, count in told["trials"].items() if count == 0}
     assert "not quiet" not in " ".join([progress, *told["notes"]])
 
@@ -93,7 +93,7 @@ def test_the_command_answers_from_the_table_and_for_another_driver_only_by_force
 
 
 def test_the_description_answers_on_a_machine_without_a_gpu(tuned):
-    site, told, _ = tuned
+    site, _, _ = tuned
     done = site.advisor("recommend", "--machine", site.file("machine.json"), "--kernel", "decode", "--n", "64")
     assert done.status == 0, done.err
     assert "device   NVIDIA H200" in done.out
@@ -113,7 +113,7 @@ def test_a_killed_tuner_loses_the_trial_in_flight_and_resume_goes_on(tmp_path, c
         running.communicate(timeout=60)
     before = looks(site)
     assert len(before) >= 3
-    done = site.advisor(*words[:-2], "--resume", "--json", **made_up)
+    done = site.advisor(*words[:-1], "6s", "--resume", "--json", **made_up)
     assert done.status == 0, done.err
     after = looks(site)
     assert after[: len(before)] == before
@@ -197,7 +197,7 @@ def test_a_device_that_does_not_tell_what_it_is_is_refused(here, monkeypatch, ca
 
 def test_cupy_is_needed_and_how_to_get_it_is_said(here, monkeypatch):
     monkeypatch.setattr("advisor.kernels.gpu.tools.installed", lambda name: None)
-    with pytest.raises(BadInput, match="needs CuPy.*pip install cupy-cuda13x"):
+    with pytest.raises(BadInput, match=r"needs CuPy.*pip install cupy-cuda13x"):
         tune()
 
 
@@ -234,10 +234,8 @@ def test_memory_that_others_hold_counts(monkeypatch):
 def test_a_busy_device_is_named_and_a_quiet_one_is_not(monkeypatch):
     quiet, busy = memory.state(nvml(monkeypatch)), memory.state(nvml(monkeypatch, busy=43))
     assert memory.sentence(quiet) == ""
-    assert (
-        memory.sentence(busy)
-        == "this GPU is not quiet: kernels of others ran 43% of the last second (process 1 1024 MiB)"
-    )
+    users = "kernels of others ran 43% of the last second (process 1 1024 MiB)"
+    assert memory.sentence(busy) == f"this GPU is not quiet: {users}"
     assert dict(memory.recorded(busy))["busy"] == 0.43
     assert memory.sentence(memory.state(report({"uuid": "GPU-7"}).gpus[0])) == ""
 
