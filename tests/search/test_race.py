@@ -188,3 +188,32 @@ def test_a05_a_figure_is_contended_when_half_of_its_samples_were_noisy(noisy_fro
     executor.noisy_from = noisy_from
     verdict = run(executor, A, B)
     assert [standing.contended for standing in verdict.standings] == [contended] * 2
+
+
+# --- what an earlier run picked ---
+
+
+def kept(few_ns, keep, noise=quiet):
+    few, many = contender(1, threads=1), contender(2, threads=16)
+    speed = {few: few_ns, many: 100.0}
+    heat = Heat(PROBLEM, (few, many), few, keep=(many,) if keep else ())
+    return few, many, race(FakeExecutor(lambda _, c: speed[c], noise), heat, RaceOptions(seed=1))
+
+
+def test_of_equals_stays_what_an_earlier_run_picked():
+    few, many, verdict = kept(100.0, keep=False)
+    assert verdict.winner == few
+    assert kept(100.0, keep=True)[2].winner == many
+    assert outcome(kept(100.0, keep=True)[2])[few] == "tie"
+
+
+def test_what_an_earlier_run_picked_goes_when_the_race_tells_it_apart():
+    few, _, verdict = kept(90.0, keep=True)
+    assert verdict.winner == few
+
+
+@pytest.mark.parametrize(("few_ns", "stays"), [(98.0, True), (80.0, False)])
+def test_in_great_noise_it_stays_within_five_percent_of_the_leader(few_ns, stays):
+    noise = synthetic_noise(0, spread=0.3, lucky=0.0)  # so great that no interval tells
+    few, many, verdict = kept(few_ns, True, noise)
+    assert verdict.winner == (many if stays else few)
