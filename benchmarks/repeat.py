@@ -1,12 +1,14 @@
 """Tune again and again: how often does the winner flip, and did the race call those a tie?
 
     python benchmarks/repeat.py [--kernel decode] [--n 1024,16384] [--tunes 4] [--budget 40] [--seed-step 1]
-                                [--json FILE]
+                                [--from-nothing] [--json FILE]
 
-Every tune starts from nothing, in a folder of its own; compiled variants are shared. Each is compared with the one
-before it: a flip at an n is `tie` where one of the two races had both winners and could not tell them apart, `raced`
-where it could (one of the two was wrong, or the machine changed), `apart` where neither race had both. Bar: ties only.
-`--seed-step 0` repeats with one seed, so that only the machine differs.
+Tunes follow one another in one folder, as a user's do: what the one before it picked races in the next, and stays where
+the race cannot tell it apart. `--from-nothing`: each in a folder of its own. Compiled variants are shared. Each tune is
+compared with the one before it: a flip at an n is `tie` where one of the two races had both winners and could not tell
+them apart, `raced` where it could (one of the two was wrong, the machine changed, or the second found a better one),
+`apart` where neither race had both. Bar: ties only. `--seed-step 0` repeats with one seed, so that only the machine
+differs.
 """
 
 from __future__ import annotations
@@ -41,12 +43,11 @@ class Compared(NamedTuple):
     ratio: float | None
 
 
-def tune_once(kernel: str, wanted: Sequence[int], budget_s: float, seed: int) -> dict[int, Verdict]:
-    """The final verdicts of a tune from nothing."""
-    with tempfile.TemporaryDirectory(prefix="advisor-repeat-") as home:
-        os.environ["ADVISOR_HOME"] = home
-        asked = tuning.TuneRequest((kernel,), tuple(wanted), budget_s=budget_s, seed=seed)
-        (result,) = tuning.tune(asked, Silent())
+def tune_once(kernel: str, wanted: Sequence[int], budget_s: float, seed: int, home: str) -> dict[int, Verdict]:
+    """The final verdicts of a tune that finds in `home` what earlier ones left."""
+    os.environ["ADVISOR_HOME"] = home
+    asked = tuning.TuneRequest((kernel,), tuple(wanted), budget_s=budget_s, seed=seed)
+    (result,) = tuning.tune(asked, Silent())
     return {v.problem.n: v for v in result.outcome.verdicts if v.purpose == "final"}
 
 
@@ -118,14 +119,16 @@ def main() -> None:
     parser.add_argument("--tunes", type=int, default=4)
     parser.add_argument("--budget", type=float, default=40.0, help="seconds of one tune")
     parser.add_argument("--seed-step", type=int, default=1)
+    parser.add_argument("--from-nothing", action="store_true", help="each tune in a folder of its own")
     parser.add_argument("--json", metavar="FILE")
     asked = parser.parse_args()
-    tunes = []
-    for k in range(asked.tunes):
-        tunes.append(tune_once(asked.kernel, sizes(asked.n), asked.budget, k * asked.seed_step))
-        print(
-            f"tune {k + 1}: " + ", ".join(f"n={n} {v.winner.build.variant}" for n, v in tunes[-1].items()), flush=True
-        )
+    tunes: list[dict[int, Verdict]] = []
+    with tempfile.TemporaryDirectory(prefix="advisor-repeat-") as folder:
+        for k in range(asked.tunes):
+            home = os.path.join(folder, str(k) if asked.from_nothing else "home")
+            tunes.append(tune_once(asked.kernel, sizes(asked.n), asked.budget, k * asked.seed_step, home))
+            winners = ", ".join(f"n={n} {v.winner.build.variant}" for n, v in tunes[-1].items())
+            print(f"tune {k + 1}: {winners}", flush=True)
     found = summary([compared(first, second) for first, second in pairwise(tunes)])
     print(shown(found))
     if asked.json:

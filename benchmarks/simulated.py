@@ -1,9 +1,13 @@
 """The tuner on simulated machines drawn around a published one: how near to the optimum, in what share of the time.
 
-    python benchmarks/simulated.py [--machines 200] [--first 0] [--seed 0] [--worst 8] [--json FILE]
+    python benchmarks/simulated.py [--machines 200] [--first 0] [--seed 0] [--worst 8] [--again log|nothing]
+                                   [--json FILE]
 
 Regret is by the model, without noise; the tuner sees recorded noise. tests/simulated.py says what the model is.
-Some four seconds a machine.
+Some three seconds a machine.
+
+With `--again` every machine is tuned a second time, with another seed and other noise, beside the log of the first tune
+or from nothing: how often does the winner flip, and did a race call those a tie (as benchmarks/repeat.py judges it)?
 """
 
 from __future__ import annotations
@@ -14,24 +18,50 @@ import os
 import sys
 import time
 from collections.abc import Sequence
+from typing import NamedTuple
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "tests"))
 
-from simulated_run import FAR_REGRET, SIZES, Result, draw, in_time, mean_regret, quantiles, trial
+from repeat import Compared, compared, shown, summary
+from simulated_run import FAR_REGRET, SIZES, Drawn, Result, draw, in_time, judged, mean_regret, quantiles, trial, twice
 
 HEADS = ("", "quartile", "median", "quartile", "95th", "worst")
 
 
-def run(machines: int, first: int, seed: int) -> list[Result]:
+class Found(NamedTuple):
+    """Results of first tunes and of second ones, and what became of the winners."""
+
+    first: list[Result]
+    second: list[Result]
+    compared: list[list[Compared]]
+
+
+def run(machines: int, first: int, seed: int, again: str | None) -> Found:
     """Tune machine after machine, with progress on standard error."""
-    found: list[Result] = []
+    found = Found([], [], [])
     begun = time.monotonic()
     for done, number in enumerate(range(first, first + machines), 1):
-        found += trial(draw(number, seed))
+        _one(found, draw(number, seed), again)
         left = (time.monotonic() - begun) / done * (machines - done)
         print(f"\r{done}/{machines} machines, {left:.0f} s left   ", end="", file=sys.stderr, flush=True)
     print(file=sys.stderr)
     return found
+
+
+def _one(found: Found, drawn: Drawn, again: str | None) -> None:
+    if again is None:
+        found.first.extend(trial(drawn))
+        return
+    first, second = twice(drawn, again == "nothing")
+    found.first.extend(judged(first))
+    found.second.extend(judged(second))
+    found.compared.append(compared(first.finals, second.finals))
+
+
+def show_again(found: Found) -> None:
+    """Print how often winners flipped, and the regret of the second tunes."""
+    print(f"\ntuned again: {shown(summary(found.compared))}")
+    print(f"geometric mean of regret {mean_regret(found.second):.2%}; {goals(found.second)}")
 
 
 def spread(name: str, values: Sequence[float], form: str) -> str:
@@ -79,10 +109,14 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--worst", type=int, default=8, help="how many of the worst problems are shown")
     parser.add_argument("--json", metavar="FILE")
+    parser.add_argument("--again", choices=("log", "nothing"), help="tune twice; what the second tune finds there")
     asked = parser.parse_args()
-    found = run(asked.machines, asked.first, asked.seed)
+    every = run(asked.machines, asked.first, asked.seed, asked.again)
+    found = every.first
     show(found)
     show_worst(found, asked.worst)
+    if asked.again:
+        show_again(every)
     if asked.json:
         with open(asked.json, "w", encoding="utf-8") as file:
             json.dump([{**r._asdict(), "drawn": r.drawn._asdict()} for r in found], file, indent=1)

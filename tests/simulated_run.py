@@ -24,10 +24,10 @@ from simulated import (
 
 from advisor.kernels.registry import spec
 from advisor.kernels.variant import variants
-from advisor.records import Choice, Problem
+from advisor.records import Choice, Problem, Verdict
 from advisor.search.log import Log
 from advisor.search.protocol import GIVE_UP, LOOK_SAMPLE_S, LOOK_SAMPLES
-from advisor.search.request import Options, Request
+from advisor.search.request import Options, Outcome, Request
 from advisor.search.space import SpaceOptions, Toolchain, binary, cpu_budget, space
 from advisor.search.tune import tune
 
@@ -36,6 +36,9 @@ SIZES = {"decode": (1024, 16384, 262144), "forward": (128, 512, 2048), "fused": 
 
 NOISES = 4
 """Recorded series."""
+
+NEXT_NOISE = 389
+"""Samples by which the noise of a further tune is shifted."""
 
 LARGE_N, LARGE_SHARE, SMALL_SHARE = 16384, 0.1, 0.2
 """The goal in time: at most a tenth of an exhaustive search from this n, a fifth below."""
@@ -117,23 +120,62 @@ def exhaustive_s(
     return float(builds + (samples * np.maximum(times_s, LOOK_SAMPLE_S) + executor.overhead_s).sum())
 
 
+class Tuned(NamedTuple):
+    """A machine that was tuned: its space a problem, the machine, what ran on it, what came of it."""
+
+    drawn: Drawn
+    listed: Callable[[Problem], tuple[Choice, ...]]
+    simulated: Simulated
+    executor: SimulatedExecutor
+    outcome: Outcome
+
+    @property
+    def finals(self) -> dict[int, Verdict]:
+        """n -> the final verdict."""
+        return {v.problem.n: v for v in self.outcome.verdicts if v.purpose == "final"}
+
+
+def tuned(drawn: Drawn, path: str, again: int = 0) -> Tuned:
+    """Tune one machine.
+
+    Args:
+        path: of the log; what it has of earlier tunes of this machine counts.
+        again: how often it was tuned before: another seed and other noise each time.
+    """
+    request, listed, simulated = ground(drawn)
+    options = request.options._replace(seed=drawn.seed + again)
+    executor = SimulatedExecutor(simulated, recorded_noise(drawn.noise, drawn.offset + NEXT_NOISE * again))
+    with Log(path) as log:
+        asked = request._replace(options=options, session=f"simulated-{again}")
+        return Tuned(drawn, listed, simulated, executor, tune(asked, executor, log, clock=executor.clock))
+
+
 def trial(drawn: Drawn) -> list[Result]:
     """Tune one machine, and judge every n by the model."""
-    request, listed, simulated = ground(drawn)
-    executor = SimulatedExecutor(simulated, recorded_noise(drawn.noise, drawn.offset))
-    with tempfile.TemporaryDirectory() as folder, Log(os.path.join(folder, "m.jsonl")) as log:
-        outcome = tune(request, executor, log, clock=executor.clock)
+    with tempfile.TemporaryDirectory() as folder:
+        return judged(tuned(drawn, os.path.join(folder, "m.jsonl")))
+
+
+def twice(drawn: Drawn, from_nothing: bool) -> tuple[Tuned, Tuned]:
+    """Tune one machine, then again with another seed and other noise: with the log of the first, or from nothing."""
+    with tempfile.TemporaryDirectory() as folder:
+        first = tuned(drawn, os.path.join(folder, "0.jsonl"))
+        return first, tuned(drawn, os.path.join(folder, "1.jsonl" if from_nothing else "0.jsonl"), 1)
+
+
+def judged(done: Tuned) -> list[Result]:
+    """Every n of a machine that was tuned, judged by the model."""
+    drawn, listed, simulated, executor, outcome = done
     looked: dict[Problem, list[Choice]] = {}
     for trial in outcome.trials:
         looked.setdefault(trial.problem, []).append(trial.choice)
-    finals = {verdict.problem: verdict for verdict in outcome.verdicts if verdict.purpose == "final"}
-    found, done = [], set()
+    found, built = [], set()
     for report in outcome.reports:
-        choices, verdict = listed(report.problem), finals[report.problem]
+        choices, verdict = listed(report.problem), done.finals[report.problem.n]
         times = {choice: simulated.seconds(report.problem, choice) for choice in choices}
         best = min(times, key=times.__getitem__)
         every = np.array(list(times.values()))
-        whole = exhaustive_s(executor, choices, every, done) + executor.race_s.get(report.problem, 0.0)
+        whole = exhaustive_s(executor, choices, every, built) + executor.race_s.get(report.problem, 0.0)
         found.append(
             Result(
                 drawn,
