@@ -2,6 +2,8 @@
 
 import json
 import os
+import signal
+import subprocess
 import sys
 import time
 
@@ -152,18 +154,26 @@ def test_the_permission_code_on_standard_output_is_seen_too(fake):
     assert "ERR_NVGPUCTRPERM" in count().reason
 
 
-def test_an_agent_that_holds_the_counters_is_named_and_left_alone(fake, tmp_path):
+@pytest.fixture
+def agent():
+    """A monitoring process that is up."""
+    with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"]) as running:
+        yield running
+        running.kill()
+
+
+def test_an_agent_that_holds_the_counters_is_named_and_left_alone(fake, agent):
     """As long as it is there; afterwards they can be had."""
-    agent = tmp_path / "agent.pid"
-    agent.write_text("1")
     page = fake_ncu.recorded("decode_cuda", 1)
-    fake(f"ran()\nif os.path.exists({str(agent)!r}):\n    say({fake_ncu.HELD!r} + chr(10)); sys.exit(9)\nsay({page!r})")
+    up = f"open('/proc/{agent.pid}/stat').read().rpartition(')')[2].split()[0] != 'Z'"
+    fake(f"ran()\nif {up}:\n    say({fake_ncu.HELD!r} + chr(10)); sys.exit(9)\nsay({page!r})")
     found = count()
     assert isinstance(found, NoCounters)
     assert "DCGM" in found.reason
     assert "dcgmi profiling --pause" in found.remedy
-    assert agent.exists()
-    agent.unlink()
+    assert agent.poll() is None
+    agent.send_signal(signal.SIGKILL)
+    os.waitid(os.P_PID, agent.pid, os.WEXITED | os.WNOWAIT)
     assert isinstance(count(), Counters)
 
 
