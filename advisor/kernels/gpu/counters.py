@@ -221,7 +221,7 @@ def _refused(ran: Ran) -> NoCounters | None:
 
 def _of_trial(ran: Ran, number: int, calls: list[list[ncu.Row]]) -> tuple[Kernel, ...] | NoCounters:
     if number > len(ran.replies):
-        return NoCounters(f"no time was left within {ran.limit_s:g} s", "", everywhere=False)
+        return NoCounters(f"not begun: {_end(ran)}", "", everywhere=False)
     reply = ran.replies[number - 1]
     if reply.status != "ok":
         return NoCounters(f"the choice did not run under ncu: {reply.status}: {reply.reason}", "", everywhere=False)
@@ -229,6 +229,15 @@ def _of_trial(ran: Ran, number: int, calls: list[list[ncu.Row]]) -> tuple[Kernel
         return of_call(calls)
     except BadInput as error:
         return NoCounters(str(error), "", everywhere=False)
+
+
+def _end(ran: Ran) -> str:
+    """Why the program did not get to its last choice."""
+    if not ran.replies[-1].sound:
+        return f"an earlier choice lost the device ({ran.replies[-1].reason})"
+    if ran.status:
+        return f"the program ended early (exit status {ran.status}) {ncu.complaint(ran.output)}".rstrip()
+    return f"no time was left within {ran.limit_s:g} s"
 
 
 def calls_of(rows: Sequence[ncu.Row]) -> dict[int, list[list[ncu.Row]]]:

@@ -248,11 +248,20 @@ def test_a_choice_that_does_not_run_says_why_and_the_next_one_is_counted(fake):
     assert isinstance(second, Counters), second
 
 
-def test_choices_that_were_not_begun_have_no_counters_but_the_others_do(fake):
-    fake(f"say({fake_ncu.recorded('decode_cuda', 1)!r}); ran([{{'reply': {{'status': 'ok'}}}}])")
+OK, LOST = {"status": "ok"}, {"status": "crashed", "reason": "illegal address", "sound": False}
+
+
+@pytest.mark.parametrize(
+    ("reply", "status", "words"),
+    [(OK, 0, "no time was left"), (OK, 137, "ended early (exit status 137)"), (LOST, 0, "illegal address")],
+)
+def test_choices_that_were_not_begun_say_why(fake, reply, status, words):
+    page = fake_ncu.recorded("decode_cuda", 1)
+    fake(f"say({page!r}); ran([{{'reply': {reply!r}}}]); sys.exit({status})")
     first, second = counters.count_all(H200, DECODE, VARIANTS, [MMA, wanted("split_w4")])
-    assert isinstance(first, Counters)
-    assert "no time was left" in second.reason
+    assert isinstance(first, Counters) == (reply == OK)
+    assert words in second.reason
+    assert not second.everywhere
 
 
 def test_a_choice_that_cannot_be_is_refused_before_anything_runs(fake):
