@@ -252,7 +252,8 @@ def _worst(rows: Sequence[Row]) -> tuple[str, str, str]:
     if not known:
         return "-", "-", "-"
     worst = max(known, key=lambda row: (row.error or 0.0) / (row.tolerance or 1e-300))
-    return f"{worst.error:.1e}", f"{worst.tolerance:.1e}", f"n={worst.problem.n}, {worst.threads} threads"
+    threads = f", {worst.threads} threads" if worst.threads else ""
+    return f"{worst.error:.1e}", f"{worst.tolerance:.1e}", f"n={worst.problem.n}{threads}"
 
 
 def _made_with(rows: Sequence[tuple[str, Row]]) -> list[str]:

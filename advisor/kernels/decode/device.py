@@ -98,6 +98,6 @@ def _attend(xp: Any, q: Any, k: Any, v: Any, dtype: str) -> tuple[Any, dict[str,
     for start in range(0, n, ROWS):
         rows = _double(v[start : start + ROWS], dtype)
         out += weights[:, start : start + ROWS] @ rows
-        largest["v"] = max(largest["v"], float(xp.abs(rows).max()))
+        largest["v"] = max(largest["v"], float(xp.abs(rows).max(axis=1).max()))
     out /= weights.sum(axis=1, keepdims=True)
     return np.asarray(out.get() if hasattr(out, "get") else out), largest

@@ -78,6 +78,8 @@ class Bench:
     def compile(self, asked: Compile) -> Reply:
         """Compile programs ahead; those that fail are told, and fail again when they are asked for."""
         start, failed = time.monotonic(), []
+        if asked.problem is not None:
+            self._rehearse(asked.problem)
         for program in asked.programs:
             try:
                 self._program(program)
@@ -99,11 +101,7 @@ class Bench:
     # --- one trial ---
 
     def prepare(self, trial: Trial) -> None:
-        """Compile, let go of the last problem, make inputs and references: nothing that a limit is for.
-
-        So are the array module's own kernels for checking, which it compiles when they are first called: for seconds,
-        where its cache is empty.
-        """
+        """Compile, let go of the last problem, make inputs and references: nothing that a limit is for."""
         self._program(trial.program)
         self._rehearse(trial.case.problem)
         if self._current != trial.case.problem:
@@ -130,9 +128,19 @@ class Bench:
         return self._timed(trial, checked)
 
     def _rehearse(self, problem: Problem) -> None:
-        for dtype in set(self.spec.types(problem).values()) - self._rehearsed:
-            ops.rehearse(self.driver.xp, dtype)
-            self._rehearsed.add(dtype)
+        """Make and check operands of this dtype once, of few rows.
+
+        An array module on a device compiles its own kernels when they are first called: for many seconds in all where
+        its cache is empty, which would be taken from a trial's time and limit.
+        """
+        if problem.dtype in self._rehearsed:
+            return
+        xp, small = self.driver.xp, problem._replace(n=min(problem.n, 3))
+        for draw in self.spec.draws:
+            inputs = self._dnf.inputs(xp, small, self.seed, draw)
+            self._dnf.reference(xp, small, inputs)
+            ops.rehearse(xp, ops.make(xp, self.spec, small, inputs, 1)[0])
+        self._rehearsed.add(problem.dtype)
 
     def _forget(self) -> None:
         """Let go of large operands and of all graphs; those of edge problems stay."""

@@ -14,10 +14,14 @@ COMPILE_LIMIT_S = 600.0
 
 
 def environment(inherited: Mapping[str, str], uuid: str) -> dict[str, str]:
-    """What a worker sees: its own device alone, compiled code cached beside that of the CPU's."""
+    """What a worker sees: its own device alone, compiled code cached beside that of the CPU's.
+
+    CuPy reduces by its own kernels: CUB's, which it would take, nvcc compiles anew for each range of lengths, seconds
+    each.
+    """
     folder = private_child(cache_dir(), "gpu")
     caches = {"CUPY_CACHE_DIR": os.path.join(folder, "cupy"), "TRITON_CACHE_DIR": os.path.join(folder, "triton")}
-    return {**inherited, **caches, "CUDA_VISIBLE_DEVICES": uuid}
+    return {**inherited, **caches, "CUPY_ACCELERATORS": "", "CUDA_VISIBLE_DEVICES": uuid}
 
 
 def gpu_program(uuid: str) -> Program:

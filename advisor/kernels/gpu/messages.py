@@ -61,9 +61,13 @@ class Trial(NamedTuple):
 
 
 class Compile(NamedTuple):
-    """Programs to compile ahead; the reply's `reason` counts those that failed, one line each."""
+    """Programs to compile ahead; the reply's `reason` counts those that failed, one line each.
+
+    `problem`: one that will be asked for, so that what checking it takes is compiled too.
+    """
 
     programs: tuple[Program, ...]
+    problem: Problem | None = None
 
 
 _KINDS: dict[str, Any] = {"hello": Hello, "trial": Trial, "compile": Compile}

@@ -56,7 +56,10 @@ class GpuPool:
         return self._measure(problem, choice, Ask(0, limit_s), draw)
 
     def prepare(self, problem: Problem, choices: Iterable[Choice]) -> Prepared:
-        """Compile the CUDA programs of these choices ahead. Failures are told by the measurements."""
+        """Compile or import the programs of these choices ahead, and what checking them takes.
+
+        Failures are told by the measurements. What is compiled for a shape, Triton's, is compiled by its first call.
+        """
         start = time.monotonic()
         programs: dict[Program, None] = {}
         for choice in choices:
@@ -64,11 +67,10 @@ class GpuPool:
                 variant = self._possible(problem, choice.build)
             except AdvisorError:
                 continue
-            if variant.language == "cuda":
-                programs[self._program(variant, problem, choice.build)] = None
+            programs[self._program(variant, problem, choice.build)] = None
         if not programs:
             return Prepared(0, 0, 0.0)
-        answer = self.crew.ask(Compile(tuple(programs)), 0.0)
+        answer = self.crew.ask(Compile(tuple(programs), problem), 0.0)
         failed = len(answer.reply.reason.splitlines()) if answer.reply else len(programs)
         return Prepared(len(programs) - failed, failed, time.monotonic() - start)
 

@@ -57,14 +57,18 @@ def _answer(bench: Bench, message: Any, sink: BinaryIO) -> Reply:
         return refused.reply
     except DeviceError as error:
         status = "crashed" if error.sticky else "skipped"
-        return Reply(status, f"{message.program.symbol}: {error}", sound=not error.sticky)
+        return Reply(status, f"{_name(message)}: {error}", sound=not error.sticky)
     except CallFailed as error:
         fatal = "CUDA error" in str(error) or "AcceleratorError" in str(error)
-        return Reply("crashed", f"{message.program.symbol}: {error}", sound=not fatal)
+        return Reply("crashed", f"{_name(message)}: {error}", sound=not fatal)
     except MemoryError as error:
         return Reply("skipped", f"out of device memory: {error}", sound=False)
     except AdvisorError as error:
         return Reply("skipped", str(error))
+
+
+def _name(message: Any) -> str:
+    return message.program.symbol if isinstance(message, Trial) else "compiling"
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ import pytest
 from gpu_fixtures import DECODE, H200, FakeDriver, answers
 
 from advisor.kernels.executor import Ask
+from advisor.kernels.gpu import operands
 from advisor.kernels.gpu.bench import MOST_GRAPH_CALLS, Bench
 from advisor.kernels.gpu.driver import DeviceError
 from advisor.kernels.gpu.messages import Compile, Trial, decode, encode
@@ -40,6 +41,49 @@ def test_a_right_variant_is_checked_on_its_edges_and_draws_then_timed(dtype):
     assert len({(c.problem, c.draw) for c in asked.checks}) > 6
     assert {c.draw for c in asked.checks} == {"normal", "outlier"}
     assert dict(reply.conditions)["calls"] == 100  # 1 ms of 10 us
+
+
+def test_what_checks_take_is_compiled_before_anything_has_a_limit(monkeypatch):
+    done = []
+    monkeypatch.setattr(operands, "rehearse", lambda xp, group: done.append(len(group)))
+    driver, asked = FakeDriver(), trial()
+    bench = Bench(driver, DECODE, 0)
+    bench.compile(Compile((asked.program,), asked.case.problem))
+    assert done == [4, 4]  # the operands of each draw
+    bench.prepare(asked)
+    bench.trial(asked)
+    assert done == [4, 4]
+    bench.prepare(trial(dtype="bfloat16"))
+    assert done == [4] * 4
+
+
+def test_a_rehearsal_leaves_what_a_check_would_find():
+    inputs = DECODE.inputs(trial().case.problem, 0)
+    group = operands.make(np, DECODE, trial().case.problem, inputs, 1)[0]
+    operands.rehearse(np, group)
+    assert all(operands.intact(one) for one in group)
+
+
+@pytest.mark.parametrize("count", [0, 1, operands.SUMMED - 1, operands.SUMMED, 3 * operands.SUMMED + 5])
+def test_a_checksum_is_that_of_every_bit_whatever_the_length(count):
+    one = operands.block(np, (count,), np.float16)
+    one.data[...] = np.arange(count) % 1000
+    found = operands.checksum(np, one)
+    assert found == int(one.data.view(np.uint16).astype(np.uint64).sum())
+    for place in {0, count // 2, count - 1} & set(range(count)):
+        one.data.view(np.uint16)[place] ^= 1
+        assert operands.checksum(np, one) != found
+        one.data.view(np.uint16)[place] ^= 1
+
+
+def test_a_device_lost_while_compiling_ends_the_worker():
+    class Lost(FakeDriver):
+        @property
+        def xp(self):
+            raise DeviceError("no device", sticky=True)
+
+    reply = answers(Lost(), Compile((), trial().case.problem))[-1]
+    assert (reply.status, reply.sound) == ("crashed", False)
 
 
 def test_what_passed_once_is_not_checked_again_and_its_graph_is_kept():

@@ -136,6 +136,7 @@ def test_a_worker_sees_its_device_alone(tmp_path, monkeypatch):
     found = environment({"A": "b", "CUDA_VISIBLE_DEVICES": "3"}, "GPU-0")
     assert found["CUDA_VISIBLE_DEVICES"] == "GPU-0"
     assert found["A"] == "b"
+    assert found["CUPY_ACCELERATORS"] == ""
 
 
 @pytest.mark.skipif(shutil.which("nvcc") is None, reason="no nvcc here")

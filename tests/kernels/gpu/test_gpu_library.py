@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from gpu_fixtures import DECODE, H200, FakeDriver, answers
 
+from advisor import show
 from advisor.errors import BadInput
 from advisor.kernels.executor import Ask
 from advisor.kernels.gpu.pool import GpuPool
@@ -15,6 +16,7 @@ from advisor.kernels.judge import relative_error
 from advisor.kernels.sixteen import narrow, widen
 from advisor.kernels.spec import Expected
 from advisor.kernels.variant import is_valid, variants
+from advisor.kernels.verify import Row
 
 LIBRARY = variants("decode", (), LIBRARY_GPU_LANGUAGES)
 TOOLS = (("torch-2.11", "torch"),)
@@ -155,6 +157,17 @@ def prepare_workspace(buffers, dims, knobs):
 
 
 # --- arithmetic ---
+
+
+def test_a_verification_says_which_arithmetic_a_tolerance_is_for():
+    problem = DECODE.problem(17, "float16", **SHAPES[0])
+    made = ((), "torch-2.11", "none", 0, problem, "normal", 1e-4, 1e-3, "ok", "")
+    table = show.verified([("decode", Row("sdpa_math", *made, "cache")), ("decode", Row("batched_mma", *made))])
+    words = [line.split() for line in table.splitlines()]
+    kinds = {line[1]: line[4] for line in words if line[:1] == ["decode"]}
+    assert "threads" not in table
+    assert kinds == {"sdpa_math": "cache", "batched_mma": "real"}
+    assert "arithmetic" not in show.verified([("decode", Row("batched_mma", *made))])
 
 
 def rounded(problem, inputs, wrong=False):
