@@ -37,11 +37,11 @@ def threads_of(choice: Choice) -> int:
 
 
 def seen(problem: Problem, measured: Iterable[Measurement]) -> Work:
-    """What first looks say of the work of a call."""
+    """What first looks say of the work of a call; nothing on a device, where most of a small call is its launch."""
     least: dict[int, float] = {}
     for one in measured:
         value = value_of(one)
-        if value is not None:
+        if value is not None and one.choice.team is not None:
             threads = threads_of(one.choice)
             least[threads] = min(threads * value, least.get(threads, math.inf))
     return Work(problem, tuple(sorted(least.items())))

@@ -62,11 +62,21 @@ def seeds(
         neighbours: winners and runners-up at n already done, nearest first.
 
     Returns:
-        Distinct listed choices, the DEFAULT first.
+        Distinct listed choices, the DEFAULT first. On a device every variant has one, the first listed, which has its
+        defaults: a library's backend must not go unseen, however few looks there are.
     """
     counts = sorted({choice.team.threads for choice in choices if choice.team})
     threads = [predicted_threads(spec, problem, counts), counts[-1], 1] if counts else []
     modelled = [_with_threads(choices, default, count) for count in threads]
     listed = set(choices)
     wanted = [default, *list(neighbours)[: MOST - 4], *modelled]
-    return tuple(dict.fromkeys(choice for choice in wanted if choice is not None and choice in listed))[:MOST]
+    found = tuple(dict.fromkeys(choice for choice in wanted if choice is not None and choice in listed))[:MOST]
+    return tuple(dict.fromkeys((*found, *_one_a_variant(choices)))) if default.team is None else found
+
+
+def _one_a_variant(choices: Sequence[Choice]) -> list[Choice]:
+    """The first listed choice of each variant and tool."""
+    first: dict[tuple[str, str], Choice] = {}
+    for choice in choices:
+        first.setdefault((choice.build.variant, choice.build.compiler), choice)
+    return list(first.values())

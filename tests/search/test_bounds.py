@@ -77,3 +77,11 @@ def test_twins_differ_in_the_process_part_alone():
     found = twins(CHOICES, one)
     assert {(choice.build, choice.team) for choice in found} == {(one.build, one.team)}
     assert len({choice.process for choice in (one, *found)}) == len(found) + 1 == 4
+
+
+def test_a_choice_of_a_device_says_nothing_of_the_work_of_a_call():
+    """A small call is mostly its launch: grown with the traffic, it would leave nothing to look at at a larger n."""
+    on_device = with_threads(1)._replace(team=None, process=None)
+    found = seen(SMALL, [Measurement(SMALL, on_device, "ok", samples_ns=(5000.0,) * 5)])
+    assert found == Work(SMALL)
+    assert not hopeless(on_device, grown(found, SPEC, LARGE), 6000.0)

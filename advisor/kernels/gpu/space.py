@@ -18,20 +18,18 @@ Tools = Sequence[tuple[str, str]]
 
 
 def _distinct(spec: KernelSpec, variant: Variant, problem: Problem) -> list[Pairs]:
-    """Knob sets of different launches; the defaults stand for their equals."""
-    listed = knob_sets(variant, problem)
-    if variant.defaults in listed:
-        listed = [variant.defaults, *(knobs for knobs in listed if knobs != variant.defaults)]
+    """Knob sets of different launches, the defaults first, which stand for their equals."""
+    listed = sorted(knob_sets(variant, problem), key=lambda knobs: (knobs != variant.defaults, knobs))
     found: dict[tuple[object, ...], Pairs] = {}
     for knobs in listed:
         found.setdefault(program(spec, variant, problem, knobs), knobs)
-    return sorted(found.values())
+    return list(found.values())
 
 
 def gpu_space(
     gpu: Gpu, spec: KernelSpec, variants: Sequence[Variant], problem: Problem, tools: Tools
 ) -> tuple[Choice, ...]:
-    """Every valid choice for a problem on a device; team and process part are None.
+    """Every valid choice for a problem on a device, of a variant its defaults first; team and process part are None.
 
     Raises:
         BadInput: the problem is of another kernel.
