@@ -84,8 +84,24 @@ def dying(die_at, torn):
     return append
 
 
+def stopping(stop_at):
+    """Log.append that sends this process what Ctrl-C sends, once record number `stop_at` is written."""
+    count = 0
+
+    def append(self, record):
+        nonlocal count
+        true_append(self, record)
+        count += 1
+        if count == stop_at:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    true_append = log_module.Log.append
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    return append
+
+
 def run(asked):
-    """One tuning as asked: home, sizes, resume, where to die, size of the disk, CPUs, one more variant, a note."""
+    """One tuning as asked: home, sizes, resume, where to die or stop, disk size, CPUs, one more variant, a note."""
     if "disk_bytes" in asked:
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # as Python does it at its start
         resource.setrlimit(resource.RLIMIT_FSIZE, (asked["disk_bytes"], asked["disk_bytes"]))
@@ -96,9 +112,12 @@ def run(asked):
     os.environ["ADVISOR_HOME"] = asked["home"]
     if asked.get("die_at") is not None:
         log_module.Log.append = dying(asked["die_at"], asked.get("torn", 0))
+    if asked.get("stop_at") is not None:
+        log_module.Log.append = stopping(asked["stop_at"])
     request = tuning.TuneRequest(("decode",), tuple(asked["sizes"]), resume=asked["resume"])
     (result,) = tuning.tune(request, Silent())
-    assert not result.missing, result.missing
+    assert ("interrupted" in result.missing) == (asked.get("stop_at") is not None), result.missing
+    assert result.outcome.interrupted or not result.missing, result.missing
     assert any(asked.get("note", "") in note for note in ("", *result.notes)), result.notes
 
 

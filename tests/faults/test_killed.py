@@ -13,6 +13,7 @@ import sys
 import pytest
 
 from advisor.codec import SCHEMAS
+from advisor.policy.store import load_table
 from advisor.search.log import read
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -113,6 +114,26 @@ def test_kills_from_outside_at_any_time_end_with_the_identical_table(tune, whole
             assert tune(home, kill_after_s=chance.uniform(0.0, 1.5)) in (-9, 0)
         assert tune(home) == 0
         assert table_text(home) == table_text(whole)
+
+
+def test_a02_ctrl_c_leaves_a_valid_table_of_what_is_done_and_a_resume_ends_with_the_identical_one(
+    tune, whole, tmp_path
+):
+    home = tmp_path / "home"
+    finals = [
+        (place, record["verdict"]["problem"]["n"])
+        for place, record in enumerate(records(whole), 1)
+        if record["kind"] == "verdict" and record["verdict"]["purpose"] == "final"
+    ]
+    place, n = finals[0]
+    assert tune(home, resume=False, stop_at=place + 5) == 0
+    assert place + 5 <= len(records(home)) < len(records(whole))
+    table = load_table(file_of(home, "decode.table.json"))
+    raced = {(p.n, p.raced) for section in table.sections for row in section.rows for p in row.points}
+    assert (n, True) in raced
+    assert all(other == n for other, so in raced if so)
+    assert tune(home) == 0
+    assert table_text(home) == table_text(whole)
 
 
 def test_o02_killed_in_the_first_trial_of_five_leaves_no_orphan_and_five_results(tune, whole, tmp_path):
