@@ -379,7 +379,8 @@ def _run_again(
 
     now = time.monotonic()
     until = None if tuning.until is None else now + (tuning.until - now) / 2
-    plan = Recheck(learn_again, choose, request.problems, request.options.trial_limit_s, until, record)
+    limit_s, earlier = request.options.trial_limit_s, tuning.before.checks
+    plan = Recheck(learn_again, choose, request.problems, limit_s, until, record, earlier)
     with pool_for(request.machine, request.spec, request.variants, request.options.seed) as fresh:
         left = recheck(fresh, plan, tuning.outcome, table, tuning.progress)
     return left.outcome._replace(interrupted=left.interrupted), left.table

@@ -6,9 +6,9 @@
 Tunes follow one another in one folder, as a user's do: what the one before it picked races in the next, and stays where
 the race cannot tell it apart. `--from-nothing`: each in a folder of its own. Compiled variants are shared. Each tune is
 compared with the one before it: a flip at an n is `tie` where one of the two races had both winners and could not tell
-them apart, `raced` where it could (one of the two was wrong, the machine changed, or the second found a better one),
-`apart` where neither race had both. Bar: ties only. `--seed-step 0` repeats with one seed, so that only the machine
-differs.
+them apart, `found` where the first race did not have the second winner and the second race found it faster, `raced`
+where both could tell (one of the two was wrong, or the machine changed), `apart` where neither race had both. Bar: ties
+only. `--seed-step 0` repeats with one seed, so that only the machine differs.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from advisor.search.request import Silent
 Finals = Mapping[int, Verdict]
 """n -> the final verdict of one tune."""
 
-KINDS = ("same", "tie", "raced", "apart")
+KINDS = ("same", "tie", "found", "raced", "apart")
 
 
 class Compared(NamedTuple):
@@ -64,7 +64,8 @@ def _one(n: int, first: Verdict, second: Verdict) -> Compared:
     raced = [(outcome, ratio**power) for found, power in seen if found for outcome, ratio in [found]]
     if not raced:
         return Compared(n, "apart", None)
-    kind = "tie" if any(outcome == "tie" for outcome, _ in raced) else "raced"
+    outcomes = [outcome for outcome, _ in raced]
+    kind = "tie" if "tie" in outcomes else "found" if not seen[0][0] and outcomes == ["slower"] else "raced"
     return Compared(n, kind, math.exp(sum(math.log(ratio) for _, ratio in raced) / len(raced)))
 
 
@@ -95,7 +96,7 @@ def summary(pairs: Sequence[Sequence[Compared]]) -> dict[str, object]:
         "flip_rate": flips / len(every) if every else None,
         "flip_rate_ci95": wilson(flips, len(every)),
         "kinds": {kind: counts[kind] for kind in KINDS},
-        "only_ties": counts["raced"] == counts["apart"] == 0,
+        "only_ties": counts["found"] == counts["raced"] == counts["apart"] == 0,
         "worst_ratio": max((max(one.ratio, 1 / one.ratio) for one in every if one.ratio), default=None),
         "rows": [[one._asdict() for one in pair] for pair in pairs],
     }

@@ -168,7 +168,7 @@ def _beside(standing: Standing, best: Choice, times: dict[Choice, float]) -> Sta
 
 class Past(NamedTuple):
     """Races, first looks, measurements beside a neighbour and with a counter of energy of earlier sessions, in order;
-    notes on the log.
+    notes on the log; checks in a fresh process.
     """
 
     verdicts: tuple[Verdict, ...] = ()
@@ -176,6 +176,7 @@ class Past(NamedTuple):
     notes: tuple[str, ...] = ()
     stolen: tuple[Measurement, ...] = ()
     energy: tuple[Measurement, ...] = ()
+    checks: tuple[Measurement, ...] = ()
 
 
 def past(path: str, request: Request) -> Past:
@@ -201,8 +202,8 @@ def past(path: str, request: Request) -> Past:
 
     verdicts = [v for v in _parsed(mine, "verdict", Verdict) if counts(v.problem, *(s.choice for s in v.standings))]
     of = _phases(mine)
-    checks = {_key(m): m.status for m in _parsed(of[AGAIN], "trial", Measurement)}
-    failed = {key for key, status in checks.items() if status in FAILED}
+    checks = {_key(m): m for m in _parsed(of[AGAIN], "trial", Measurement)}
+    failed = {key for key, check in checks.items() if check.status in FAILED}
     verdicts = list(without(verdicts, failed))
     raced = {verdict.problem for verdict in verdicts}
 
@@ -211,7 +212,8 @@ def past(path: str, request: Request) -> Past:
         return tuple(t for t in found if t.problem in raced and counts(t.problem, t.choice) and _key(t) not in failed)
 
     looks = [*of[""], *of[NEARBY], *of[REST]]
-    return Past(tuple(verdicts), trials(looks), found.notes, trials(of[STOLEN]), trials(of[ENERGY]))
+    same = tuple(check for check in checks.values() if counts(check.problem, check.choice))
+    return Past(tuple(verdicts), trials(looks), found.notes, trials(of[STOLEN]), trials(of[ENERGY]), same)
 
 
 def _parsed(records: Iterable[dict[str, Any]], kind: str, cls: Any) -> list[Any]:

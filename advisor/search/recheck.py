@@ -40,6 +40,7 @@ class Recheck(NamedTuple):
         limit_s: wall-clock limit of one check.
         until: on the clock; no check starts in the last second before it. None: no limit.
         record: is told every check.
+        earlier: checks of earlier runs in the same conditions; what passed there is not run again up to that n.
     """
 
     learn: Callable[[Outcome], Table | None]
@@ -48,6 +49,7 @@ class Recheck(NamedTuple):
     limit_s: float
     until: float | None
     record: Callable[[Measurement], None]
+    earlier: Sequence[Measurement] = ()
 
 
 class Checked(NamedTuple):
@@ -74,7 +76,8 @@ def recheck(
     Returns:
         What is left, with a note on each choice that was dropped or not checked.
     """
-    done: dict[Choice, Measurement] = {}
+    passed = sorted((m for m in plan.earlier if m.status == "ok"), key=lambda m: m.problem.n)
+    done: dict[Choice, Measurement] = {same_program(m.choice): m for m in passed}
     left = Checked(outcome, table)
     try:
         for _ in range(MOST_PASSES):

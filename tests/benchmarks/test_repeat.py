@@ -31,6 +31,8 @@ def race(winner, n=64, **others):
         (race(A), race(B, a=("tie", 1.02)), "tie", 1 / 1.02),
         (race(A, b=("slower", 1.04)), race(B), "raced", 1.04),
         (race(A, b=("slower", 1.04)), race(B, a=("tie", 1.04)), "tie", 1.0),
+        (race(A), race(B, a=("slower", 1.1)), "found", 1 / 1.1),
+        (race(A, b=("slower", 1.04)), race(B, a=("slower", 1.04)), "raced", 1.0),
         (race(A, c=("slower", 2.0)), race(B), "apart", None),
         (race(A, b=("failed", None)), race(B), "apart", None),
     ],

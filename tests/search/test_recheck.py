@@ -90,7 +90,7 @@ def test_c03_a_winner_that_fails_in_a_fresh_process_is_not_learned(tuned, status
     (final,) = [v for v in left.outcome.verdicts if v.purpose == "final" and v.problem == problem]
     assert same_program(final.winner) != bad
     assert [s.outcome for s in final.standings].count("winner") == 1
-    assert min(s.ratio for s in final.standings if s.ratio) == 1.0
+    assert [s.ratio for s in final.standings if s.choice == final.winner] == [1.0]
 
 
 def test_c03_what_takes_its_place_is_run_too(tuned):
@@ -159,3 +159,41 @@ def test_a_later_run_does_not_learn_what_failed_from_the_log(tuned, folder, tmp_
     assert same_program(finals[problem].winner) != bad
     assert all((t.problem, same_program(t.choice)) != (problem, bad) for t in before.trials)
     assert set(finals) == set(PROBLEMS)
+
+
+def test_what_passed_in_an_earlier_run_is_checked_again_at_a_larger_n_alone(tuned):
+    asked, outcome, table = tuned
+    won = winners(table, PROBLEMS, choose)
+    first, *_ = sorted(won, key=lambda choice: -won[choice].n)
+    for n, runs in ((won[first].n, False), (won[first].n // 2, True)):
+        earlier = [Measurement(SPEC.problem(n), first, "ok")]
+        stub = Stub()
+        plan = Recheck(table_of(asked), choose, PROBLEMS, 20.0, None, lambda measurement: None, earlier)
+        left = recheck(stub, plan, outcome, table, Silent(), lambda stub=stub: stub.now)
+        assert (first in [choice for _, choice, _ in stub.asked]) is runs
+        assert len(stub.asked) == len(won) - (not runs)
+        assert left.table == table
+
+
+def test_what_failed_in_an_earlier_run_is_checked_like_any_other(tuned):
+    asked, outcome, table = tuned
+    won = winners(table, PROBLEMS, choose)
+    stub = Stub()
+    earlier = [Measurement(problem, choice, "crashed") for choice, problem in won.items()]
+    plan = Recheck(table_of(asked), choose, PROBLEMS, 20.0, None, lambda measurement: None, earlier)
+    recheck(stub, plan, outcome, table, Silent(), lambda: stub.now)
+    assert len(stub.asked) == len(won)
+
+
+def test_checks_are_found_again_in_the_log(tuned, folder):
+    asked, _, _ = tuned
+    path = str(folder / "m.jsonl")
+    copy = str(folder / "checked.jsonl")
+    shutil.copy(path, copy)
+    choice = next(iter(said(tuned[2])))
+    check = Measurement(PROBLEMS[0], choice, "ok")
+    with Log(copy) as log:
+        document = {"choice_id": digest(choice), "phase": "again", "measurement": to_json(check)}
+        log.append({"kind": "trial", "session": "s1", **document})
+    assert past(copy, asked).checks == (check,)
+    assert past(copy, asked._replace(variants=asked.variants[:0])).checks == ()
