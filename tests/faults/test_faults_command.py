@@ -1,4 +1,4 @@
-"""Faults met by the whole command with real workers: crashing variants (A-01), no home (A-09)."""
+"""Faults met by the whole command with real workers: crashing and wrong variants (A-01, A-03), no home (A-09)."""
 
 from __future__ import annotations
 
@@ -19,29 +19,56 @@ def site(tmp_path, tmp_path_factory):
     return Site(str(tmp_path / "home"), str(tmp_path_factory.getbasetemp() / "faults-cache"))
 
 
-def test_a01_a_crash_and_a_poisoned_process_fail_alone_and_the_sound_variant_wins(site, tmp_path):
-    bad = tmp_path / "bad"
-    bad.mkdir()
-    for name in ("segfault_64.c", "error_code.c"):
-        shutil.copy(os.path.join(DATA, "variants", name), bad)
+BROKEN = ("segfault_64", "error_code")
+WRONG = ("wrong_tail", "nan_odd", "lazy")
+
+
+@pytest.fixture(scope="module")
+def among_broken(tmp_path_factory):
+    """A tune of two right variants beside broken and wrong ones that would be faster: its log, and what it printed."""
+    folder = tmp_path_factory.mktemp("among-broken")
+    for name in (*BROKEN, *WRONG):
+        shutil.copy(os.path.join(DATA, "variants", f"{name}.c"), folder)
+    site = Site(str(folder / "home"), str(tmp_path_factory.getbasetemp() / "faults-cache"))
     done = site.advisor(
-        *("tune", *SCALE, "--kernel-dir", str(bad), "--n", "33,64", "--budget", "5s", "--quick", "--json")
+        *("tune", *SCALE, "--kernel-dir", str(folder), "--n", "33,64", "--budget", "9s", "--quick", "--json")
     )
     assert done.status in (0, 3), done.err  # 3: on a crowded machine one size may have got no race
-    document = json.loads(done.out)
-    ended = {
-        (r["measurement"]["choice"]["build"]["variant"], r["measurement"]["problem"]["n"], r["measurement"]["status"])
-        for r in site.log()
-        if r.get("phase") in ("search", "nearby")
-    }
-    assert not {one for one in ended if one[1] == 33 and one[2] == "crashed"}
-    failed = {name for name, n, status in ended if (n, status) == (64, "crashed")}
-    assert failed <= {"segfault_64", "error_code"}
+    looks = [record["measurement"] for record in site.log() if record.get("phase") in ("search", "nearby")]
+    return looks, json.loads(done.out)
+
+
+def ended(looks):
+    """(variant, n, status) of first looks."""
+    return {(look["choice"]["build"]["variant"], look["problem"]["n"], look["status"]) for look in looks}
+
+
+def test_a01_a_crash_and_a_poisoned_process_fail_alone_and_the_sound_variant_wins(among_broken):
+    looks, document = among_broken
+    found = ended(looks)
+    assert not {one for one in found if one[1] == 33 and one[2] == "crashed"}
+    failed = {name for name, n, status in found if (n, status) == (64, "crashed")}
+    assert failed <= set(BROKEN)
     assert failed, "neither was looked at"
     for name in failed:
         assert any(note.startswith(f"{name}: ") and "crashed at n = 64" in note for note in document["notes"])
+    if "segfault_64" in failed:
+        assert any("SIGSEGV" in note for note in document["notes"])
     winners = {best["n"]: best["choice"]["build"]["variant"] for best in document["best"]}
     assert winners.get(64, "plain") in ("plain", "rows")
+
+
+def test_a03_wrong_results_are_disqualified_with_their_error_and_a_right_variant_wins(among_broken):
+    looks, document = among_broken
+    wrong = [look for look in looks if look["choice"]["build"]["variant"] in WRONG]
+    assert wrong, "none was looked at"
+    for look in wrong:
+        name = look["choice"]["build"]["variant"]
+        assert (look["status"], look["samples_ns"]) == ("wrong", [])
+        assert any(note.startswith(f"{name}: ") and " wrong at n = " in note for note in document["notes"])
+        if name == "wrong_tail":
+            assert look["error"] > look["tolerance"]
+    assert {best["choice"]["build"]["variant"] for best in document["best"]} <= {"plain", "rows"}
 
 
 @pytest.mark.parametrize("home", [None, "/"])
