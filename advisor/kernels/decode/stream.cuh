@@ -102,7 +102,7 @@ constexpr int DEEP = ADV_HD / PACK / ACROSS, SIDE = 32 / ACROSS;
 template <int HEADS, int WARPS>
 __device__ void finish(Partial<HEADS> part, unsigned *counter, int splits, real *out) {
   __shared__ real sums[WARPS][HEADS][ADV_HD];
-  __shared__ real totals[WARPS][HEADS];
+  __shared__ real stats[WARPS][HEADS][2];
   __shared__ bool last;
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   __threadfence();
@@ -119,14 +119,8 @@ __device__ void finish(Partial<HEADS> part, unsigned *counter, int splits, real 
 #pragma unroll
     for (int i = 0; i < DEEP * PACK; i++) a[h][i] = 0;
   }
-  for (int s = lane; s < splits; s += 32)
-#pragma unroll
-    for (int h = 0; h < HEADS; h++) most[h] = max(most[h], __ldcg(&part.stats[(s * HEADS + h) * 2]));
-#pragma unroll
-  for (int o = 16; o; o >>= 1)
-#pragma unroll
-    for (int h = 0; h < HEADS; h++) most[h] = max(most[h], __shfl_xor_sync(FULL, most[h], o));
-  /* the loads of MANY splits and all heads at once: what takes the time here is waiting for the L2 */
+  /* the loads of MANY splits and all heads at once, and the maximum kept as they come: what takes the time here is
+     waiting for the L2 */
   constexpr int MANY = 20 / HEADS < 8 ? 20 / HEADS : 8, STEP = WARPS * SIDE;
   const int col = lane % ACROSS;
   for (int first = warp * SIDE + lane / ACROSS; first < splits; first += MANY * STEP) {
@@ -144,36 +138,54 @@ __device__ void finish(Partial<HEADS> part, unsigned *counter, int splits, real 
           x[u][h][p] = __ldcg((const Pack *)(part.sums + row * ADV_HD) + p * ACROSS + col);
       }
 #pragma unroll
-    for (int u = 0; u < MANY; u++)
+    for (int h = 0; h < HEADS; h++) {
+      real now = most[h];
 #pragma unroll
-      for (int h = 0; h < HEADS; h++) {
-        const real own = first + u * STEP < splits ? ex2(f[u][h] - most[h]) : real(0);
+      for (int u = 0; u < MANY; u++) now = max(now, f[u][h]); /* past the end the last split comes again */
+      const real shrink = ex2(most[h] - now);
+      most[h] = now;
+      total[h] *= shrink;
+#pragma unroll
+      for (int i = 0; i < DEEP * PACK; i++) a[h][i] *= shrink;
+#pragma unroll
+      for (int u = 0; u < MANY; u++) {
+        const real own = first + u * STEP < splits ? ex2(f[u][h] - now) : real(0);
         total[h] += own * t[u][h];
 #pragma unroll
         for (int i = 0; i < DEEP * PACK; i++) a[h][i] += own * piece(x[u][h][i / PACK], i % PACK);
       }
+    }
   }
 #pragma unroll
   for (int o = 16; o >= ACROSS; o >>= 1)
 #pragma unroll
     for (int h = 0; h < HEADS; h++) {
-      total[h] += __shfl_xor_sync(FULL, total[h], o);
+      const real other = __shfl_xor_sync(FULL, most[h], o), their = __shfl_xor_sync(FULL, total[h], o);
+      const real now = max(most[h], other), mine = ex2(most[h] - now), theirs = ex2(other - now);
+      most[h] = now;
+      total[h] = total[h] * mine + their * theirs;
 #pragma unroll
-      for (int i = 0; i < DEEP * PACK; i++) a[h][i] += __shfl_xor_sync(FULL, a[h][i], o);
+      for (int i = 0; i < DEEP * PACK; i++) a[h][i] = a[h][i] * mine + __shfl_xor_sync(FULL, a[h][i], o) * theirs;
     }
   if (lane < ACROSS)
 #pragma unroll
     for (int h = 0; h < HEADS; h++) {
 #pragma unroll
       for (int i = 0; i < DEEP * PACK; i++) sums[warp][h][(i / PACK * ACROSS + col) * PACK + i % PACK] = a[h][i];
-      if (lane == 0) totals[warp][h] = total[h];
+      if (lane == 0) {
+        stats[warp][h][0] = most[h];
+        stats[warp][h][1] = total[h];
+      }
     }
   __syncthreads();
   for (int e = threadIdx.x; e < HEADS * ADV_HD; e += WARPS * 32) {
-    real a = 0, total = 0;
+    const int h = e / ADV_HD;
+    real most = LOWEST, a = 0, total = 0;
+    for (int w = 0; w < WARPS; w++) most = max(most, stats[w][h][0]);
     for (int w = 0; w < WARPS; w++) {
-      a += sums[w][e / ADV_HD][e % ADV_HD];
-      total += totals[w][e / ADV_HD];
+      const real f = ex2(stats[w][h][0] - most);
+      a += f * sums[w][h][e % ADV_HD];
+      total += f * stats[w][h][1];
     }
     out[e] = a / total;
   }

@@ -100,7 +100,7 @@ def test_what_passed_once_is_not_checked_again_and_its_graph_is_kept():
 
 
 def test_cold_operands_rotate_through_twice_the_l2():
-    driver, asked = FakeDriver(), trial(n=4096, regime="cold")
+    driver, asked = FakeDriver(), trial(n=4096, regime="cold", ask=Ask(1, 10.0, 1e-4))
     reply = answers(driver, asked)[-1]
     assert reply.status == "ok", reply.reason
     assert asked.sets * 2 * 4096 * 64 * 2 > 2 * (60 << 20)
