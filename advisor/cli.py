@@ -269,6 +269,8 @@ def verify(
         _emit({"rows": [pipeline.verified_json(kernel, row) for kernel, row in rows]})
     else:
         typer.echo(show.verified(rows))
+    for line in pipeline.left_out(asked):
+        say(line)
     if any(row.status not in ("ok", "skipped") for _, row in rows):
         raise typer.Exit(FAILED)
 

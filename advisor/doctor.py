@@ -70,7 +70,7 @@ def _openmp() -> Finding:
         found = [f"{name} {found}" for name, by, files in software.OPENMP if (found := runtime_version(by, files))]
     except (AdvisorError, OSError) as error:
         return Finding("OpenMP runtime", "cannot be looked for", str(error))
-    remedy = "" if found else "install one; Debian: libgomp1 comes with gcc, libomp-dev goes with clang"
+    remedy = "" if found else "Debian: libgomp1 comes with gcc, libomp-dev goes with clang; libraries bring their own"
     return Finding("OpenMP runtime", ", ".join(found) or "none", remedy)
 
 

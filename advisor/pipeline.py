@@ -14,6 +14,8 @@ from advisor.device import CPU, is_device
 from advisor.errors import AdvisorError, BadInput, UnknownName
 from advisor.kernels import registry
 from advisor.kernels.available import check as check_tools
+from advisor.kernels.available import lines as unavailable_lines
+from advisor.kernels.available import unavailable
 from advisor.kernels.gpu.device import target
 from advisor.kernels.gpu.geometry import check_header
 from advisor.kernels.header import GPU_LANGUAGES
@@ -331,6 +333,14 @@ def _part(asked: VerifyRequest, spec: KernelSpec, machine: Machine) -> _Part:
     found = variants_for(spec.name, asked.kernel_dirs, machine)
     check_headers(spec, found, problems)
     return _Part(spec, found, problems)
+
+
+def left_out(asked: VerifyRequest) -> list[str]:
+    """What a request for CPUs means and cannot be made here, in lines."""
+    wanted = unavailable() if asked.device == CPU else ()
+    return unavailable_lines(
+        one for one in wanted if one.kernel in asked.kernels and one.variant in (asked.variants or (one.variant,))
+    )
 
 
 def verified_json(kernel: str, row: Row) -> dict[str, Any]:

@@ -95,6 +95,16 @@ def test_two_writers_lose_nothing(tmp_path):  # case A-08
     assert not [name for name in os.listdir(tmp_path) if "broken" in name]
 
 
+def test_a07_whatever_a_reader_keys_by_is_a_number_and_metadata_lies_apart(tmp_path):
+    with open(write(tmp_path, table()), encoding="utf-8") as file:
+        document = json.load(file)
+    for section in document["sections"]:
+        keys = [*section["shape"].values(), *section["tuned_n"]]
+        keys += [row[end] for row in section["rows"] for end in ("low", "high")]
+        assert {type(key) for key in keys} == {int}
+        assert not {"schema", "advisor", "version", "created"} & set(section["shape"])
+
+
 def test_a_killed_writer_leaves_a_whole_file(tmp_path):  # case A-08
     path = str(tmp_path / "decode.table.json")
     for _ in range(3):
