@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import io
 import os
 from collections.abc import Iterator, Sequence
@@ -112,6 +113,7 @@ def problem_of(label: str, n: int) -> Problem:
     return spec_of("decode").problem(n, dtype, REGIME, **shape)
 
 
+@functools.cache
 def floor_variants() -> tuple[Variant, ...]:
     """The variants of the read floor."""
     return variants("read", (FLOOR_FOLDER,), GPU_LANGUAGES)
@@ -151,6 +153,7 @@ def state(machine: Machine, conditions: dict[str, Any] | None = None) -> dict[st
     return {"card": card, "versions": versions, "regime": REGIME, "clocks": clocks}
 
 
+@functools.cache
 def sources() -> dict[str, str]:
     """What rows depend on: hash of every variant and of the floor, version of every tool."""
     known = (*variants("decode", (), GPU_LANGUAGES), *floor_variants())

@@ -187,7 +187,7 @@ def floor(found: Sequence[Raced]) -> list[str]:
 def searches(found: Judged) -> list[str]:
     """Tuning in seconds and trials, then our search beside the exhaustive pass."""
     tunings = [
-        (row.key["shape"], f"{row.seconds:.0f}", f"{row.data['budget_s']:.0f}", str(trials(row.data["said"])))
+        (row.key["shape"], f"{row.seconds:.0f}", f"{row.data['budget_s']:.0f}", trials(row.data["said"]))
         for row in found.of("tune")
     ]
     head = ("heads", "n", "space", "trials", "seconds", "looked at", "seconds", "share", "regret", "search", "best")
@@ -201,13 +201,14 @@ def searches(found: Judged) -> list[str]:
         whole = (f"{data['exhaustive']['looked']}{cut}", f"{data['exhaustive']['seconds']:.1f}", f"{data['share']:.3f}")
         ours = (str(data["space"]), str(mine["trials"]), f"{mine['seconds']:.2f}")
         rows.append((row.key["shape"], str(data["n"]), *ours, *whole, shown, *medians))
-    return [*table(("heads", "tuned in s", "budget", "trials"), tunings), *table(head, rows)]
+    return [*table(("heads", "tuned in s", "budget", "good trials"), tunings), *table(head, rows)]
 
 
-def trials(said: Any) -> Any:
-    """Trials that the product told of."""
+def trials(said: Any) -> str:
+    """Trials that the product told of: good ones of all."""
     first = said[0] if isinstance(said, list) and said else said
-    return first.get("trials", "-") if isinstance(first, dict) else "-"
+    counts = first.get("trials") if isinstance(first, dict) else None
+    return f"{counts.get('ok', 0)} of {sum(counts.values())}" if isinstance(counts, dict) else "-"
 
 
 def starts(rows: Sequence[Row]) -> list[str]:

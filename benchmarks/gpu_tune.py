@@ -71,8 +71,11 @@ def last_object(text: str) -> Any:
 
 
 def keep(folder: str) -> None:
-    """Copy the newest table's folder: table, log, machine.json."""
+    """Copy what the newest table's folder holds: table, log, machine.json."""
     found = glob.glob(os.path.join(folder, HOME, "**", "decode.table.json"), recursive=True)
     if found:
-        place = os.path.dirname(max(found, key=os.path.getmtime))
-        shutil.copytree(place, os.path.join(folder, POLICY), dirs_exist_ok=True)
+        place, kept = os.path.dirname(max(found, key=os.path.getmtime)), os.path.join(folder, POLICY)
+        os.makedirs(kept, exist_ok=True)
+        for path in glob.glob(os.path.join(place, "*.json*")):
+            if not path.endswith(".lock"):
+                shutil.copy(path, kept)

@@ -146,7 +146,7 @@ def test_what_makes_no_sense_is_refused(words):
 
 def filled(folder):
     """A folder with a row of every kind."""
-    said = [{"kernel": "decode", "trials": {"ok": 300, "wrong": 0}}]
+    said = [{"kernel": "decode", "trials": {"ok": 300, "wrong": 3}}]
     tune = race()._replace(part="tune", key={"shape": "40:8"}, data={"budget_s": 110.0, "said": said}, seconds=109.0)
     rows = [
         tune,
@@ -177,7 +177,7 @@ def test_everything_is_shown_with_its_verdict(tmp_path):
         "| 40:8 | 64 | batched_mma blocks=264 | 1.02 us | sdpa_flash | 1.00 us | 1.02 [1.02, 1.02] | slower | 24 |",
         "| 40:8 | 1024 | batched_mma blocks=264 | 1.00 us | sdpa_cudnn as_rows=1 |",
         "1.45: met",
-        "| 40:8 | 109 | 110 |",
+        "| 40:8 | 109 | 110 | 300 of 303 |",
         "| 40:8 | 1024 | 222 | 25 | 2.40 | 222 | 30.0 | 0.080 | 1.01 [1.00, 1.02] | 1.01 us | 1.00 us |",
         "| batched blocks=264 | empty | 12 | 400 | 250 | 1200 | 0.2 | 12.5 | 6.5 | yes |",
         "| batched blocks=264 | full | 12 | 400 | 250 | 1200 | 0.2 | 12.5 | 6.5 | NO |",
@@ -211,6 +211,29 @@ def test_an_empty_folder_has_no_verdict_that_is_met(tmp_path):
     found = gpu_show.judged(str(tmp_path))
     assert all(one.met is None for one in found.said)
     assert "no rows" in gpu_show.lines(found)
+
+
+def script(folder, *parts, **variables):
+    """The machine's script, run."""
+    path = os.path.join(os.path.dirname(gpu.__file__), "gpu.sh")
+    return subprocess.run(
+        ["bash", path, str(folder), *parts], capture_output=True, text=True, check=False,
+        env={**os.environ, "PYTHON": sys.executable, **variables},
+    )  # fmt: skip
+
+
+def test_the_script_shows_packs_and_goes_on_from_what_it_packed(tmp_path):
+    filled(tmp_path / "one")
+    packed = str(tmp_path / "packed.tar.gz")
+    done = script(tmp_path / "one", "show", "pack", PACK=packed)
+    assert done.returncode == 0, done.stderr
+    assert "- MISSED: the table's choice is slower" in done.stdout
+    done = script(tmp_path / "two", "no-such-part", FROM=packed)
+    assert done.returncode == 2
+    assert "no such part: no-such-part" in done.stderr
+    assert read(str(tmp_path / "two")).rows == read(str(tmp_path / "one")).rows
+    assert json.loads((tmp_path / "two" / "judged.json").read_text())["races"]
+    assert "NVIDIA H200" in (tmp_path / "two" / "tables.txt").read_text()
 
 
 # --- tune ---
