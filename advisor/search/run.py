@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from advisor import __version__
 from advisor.codec import digest, to_json
+from advisor.device import is_device
 from advisor.kernels.executor import Ask, Executor
 from advisor.records import STATUSES, Choice, Measurement, Pairs, Problem, Verdict, pairs
 from advisor.search import drift, protocol
@@ -57,7 +58,7 @@ class Run:
         self.watches: list[Watch] = []
         self._watch: Watch | None = None
         self._races = 0
-        self._pace = Pace(cpu_budget(request.machine))
+        self._pace = Pace(1 if is_device(request.machine.limits_id) else cpu_budget(request.machine))
 
     # --- the log ---
 

@@ -18,6 +18,7 @@ import numpy as np
 from advisor.errors import BuildError
 from advisor.kernels.gpu.driver import Call, DeviceError, Replay
 from advisor.kernels.gpu.geometry import Geometry
+from advisor.kernels.gpu.source import as_text
 
 HARMLESS = frozenset({1, 2, 9, 200, 209, 301, 500, 701, 900, 901, 903, 904, 905, 906})
 """Error codes after which a context goes on: refused values, configurations, resources, images, captures.
@@ -66,8 +67,9 @@ class CudaDriver:
 
     def build(self, source: str, options: Sequence[str], symbol: str) -> Any:
         """Compile by NVRTC, from CuPy's cache where the same text and options lie there."""
+        code, few = as_text(source, options)
         try:
-            return cupy.RawModule(code=source, options=tuple(options), backend="nvrtc").get_function(symbol)
+            return cupy.RawModule(code=code, options=few, backend="nvrtc").get_function(symbol)
         except cupy.cuda.compiler.CompileException as error:
             raise BuildError("a CUDA variant must compile", got=str(error)[:600]) from error
         except cupy.cuda.driver.CUDADriverError as error:

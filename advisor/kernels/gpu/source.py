@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Sequence
 
 from advisor.errors import BuildError
 from advisor.kernels.build import REALS
@@ -42,6 +43,17 @@ def text(path: str, digest: str) -> str:
         return _INCLUDE.sub(lambda match: paste(match[1]), found[name])
 
     return paste(os.path.basename(path))
+
+
+def as_text(source: str, words: Sequence[str]) -> tuple[str, tuple[str, ...]]:
+    """The source with its macros written at its head, and the options that are left.
+
+    CuPy calls NVRTC once for each set of options that it has not seen in a process, also where the program lies in its
+    cache; the options of all programs are equal then.
+    """
+    macros = [word.removeprefix("-D").partition("=") for word in words if word.startswith("-D")]
+    head = "".join(f"#define {name} {value}\n" for name, _, value in macros)
+    return f"{head}#line 1\n{source}", tuple(word for word in words if not word.startswith("-D"))
 
 
 def options(variant: Variant, problem: Problem, knobs: Pairs) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ from advisor.kernels.gpu.device import find, machine_of, missing
 from advisor.kernels.gpu.geometry import geometry, program
 from advisor.kernels.gpu.memory import need_bytes, sets
 from advisor.kernels.gpu.pool import GpuPool
-from advisor.kernels.gpu.source import options, text
+from advisor.kernels.gpu.source import as_text, options, text
 from advisor.kernels.gpu.space import gpu_default, gpu_space
 from advisor.kernels.header import GPU_LANGUAGES
 from advisor.kernels.variant import knob_sets, macro_values, variants
@@ -152,3 +152,11 @@ def test_every_variant_compiles(variant, tmp_path):
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
+
+
+def test_macros_stand_at_the_head_of_the_text_and_options_are_those_of_every_program():
+    words = ("--std=c++17", "-DADV_DTYPE=4", "-DADV_WARPS=8")
+    assert as_text("int x;\n", words) == (
+        "#define ADV_DTYPE 4\n#define ADV_WARPS 8\n#line 1\nint x;\n",
+        ("--std=c++17",),
+    )

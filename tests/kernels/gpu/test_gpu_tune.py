@@ -9,6 +9,7 @@ from commanding import Site
 
 from advisor.errors import BadInput
 from advisor.kernels.gpu.device import find
+from advisor.kernels.gpu.tools import gpu_tools
 from advisor.policy.store import load_table
 from advisor.topology.probe import probe
 
@@ -30,7 +31,9 @@ def gpu():
 
 def test_decode_is_tuned_asked_for_and_stale_under_another_power_limit(gpu, tmp_path):
     site = Site(str(tmp_path / "home"), os.environ.get("ADVISOR_CACHE") or str(tmp_path / "cache"))
-    done = site.advisor("tune", "--device", "cuda:0", *SHAPE, "--n", "1024,16384", "--budget", "20s", "--json")
+    tool = gpu_tools()[0].name  # Triton and PyTorch take longer to import than all of this
+    asked = (*SHAPE, "--n", "1024,16384", "--budget", "20s", "--compilers", tool)
+    done = site.advisor("tune", "--device", "cuda:0", *asked, "--json")
     assert done.status == 0, done.err
     told = json.loads(done.out)
     assert (told["trials"]["wrong"], told["trials"]["crashed"], told["trials"]["timeout"]) == (0, 0, 0)
