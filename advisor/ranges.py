@@ -344,6 +344,8 @@ def changed_fields(site: Site, table: Json, section: Json, row: Json) -> tuple[s
         else:
             now = _with_tool(site, build["compiler"])
             old, new = (_value(field, where, row["choice"]) for where in (then, now))
+            if old is None and new == ABSENT:  # tuned where it is not here either, beside rows of an earlier run
+                old = build["compiler"]
         if old is not None and new is not None and old != new:
             changed.append(f"{field} was {old}, is {new}")
     return tuple(changed)

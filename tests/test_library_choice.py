@@ -90,6 +90,29 @@ def test_a_library_that_is_gone_makes_its_rows_stale(monkeypatch):
     assert changed_fields(place, {"kernel": "scale"}, then, compiled) == ("openmp was 1.0.0, is 2.0.0",)
 
 
+@pytest.mark.parametrize("known", [{"gcc": "12.2.0"}, {"kernel": "6.1"}])
+def test_a_compiler_that_is_gone_makes_its_rows_stale(monkeypatch, tmp_path, known):
+    """Also where the table was added to without it, so that its environment has none."""
+    row = {"depends": ["compiler"], "choice": {"build": {"compiler": "gcc-12"}, "process": {"runtime": "libgomp"}}}
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("CC", raising=False)
+
+    def changed():
+        place = Place("hw", "limits", build({}, (0,)), (0,), 1, {})
+        return changed_fields(place, {"kernel": "scale"}, {"environment": known}, row)
+
+    assert changed() == (f"compiler was {known.get('gcc', 'gcc-12')}, is not installed",)
+    for name in ("clang", "gfortran"):  # others than that compiler, or any
+        (tmp_path / name).touch(mode=0o755)
+    assert len(changed()) == 1
+    for name in ("gcc-12", "gcc", "cc"):
+        (tmp_path / name).touch(mode=0o755)
+        assert changed() == ()  # one that may be it
+        (tmp_path / name).unlink()
+    monkeypatch.setenv("CC", "clang -m64")
+    assert changed() == ()
+
+
 @pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="PyTorch is not installed")
 def test_an_applied_answer_is_how_many_threads_torch_takes(tmp_path):
     done = subprocess.run(
