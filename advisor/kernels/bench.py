@@ -234,25 +234,32 @@ class Bench:
     def _checked_once(self, loaded: Loaded, trial: Trial, edge: Edge) -> Judgement:
         operands = self._any_operands(_drawn(edge), _shared_sets(trial) if _drawn(edge) == _drawn(trial) else 1)
         reference = self._reference(_drawn(edge), operands)
-        space = self._scratch(loaded, operands, edge, trial)
-        space.data[...] = ops.POISON
+        spaces = self._scratch(loaded, operands, edge, trial)
+        for one in spaces:
+            one.data[...] = ops.POISON
         outputs = ops.outputs(self.spec, operands)
         for one in outputs.values():
             ops.mark(one)
-        lib.runner(loaded, operands, edge.dims, space, trial.threads).run(1)
-        return _right(judge(outputs, reference), space, edge, trial.problem)
+        lib.runner(loaded, operands, edge.dims, spaces, trial.threads).run(1)
+        return _right(judge(outputs, reference), spaces, edge, trial.problem)
 
-    def _scratch(self, loaded: Loaded, operands: Operands, edge: Edge, trial: Trial) -> ops.Block:
-        size = lib.workspace_bytes(loaded, operands, edge.dims, trial.threads)
-        if size < 0:
-            raise Refused(Reply("crashed", f"asks for a workspace of {size} bytes"))
+    def _scratch(self, loaded: Loaded, operands: Operands, edge: Edge, trial: Trial) -> tuple[ops.Block, ...]:
+        """The workspace, then a block a set for what the variant prepares."""
+        own, once = (
+            lib.workspace_bytes(loaded, operands, edge.dims, trial.threads),
+            lib.prepared_bytes(loaded, edge.dims),
+        )
+        if own < 0 or once < 0:
+            raise Refused(Reply("crashed", f"asks for a workspace of {min(own, once)} bytes"))
+        size = own + once * len(operands.sets)
         if trial.scratch_bytes is not None and size > trial.scratch_bytes:
             raise Refused(
                 Reply("skipped", f"needs a workspace of {size} bytes, there is room for {trial.scratch_bytes}")
             )
-        space = lib.scratch(0 if trial.binary.source else size)  # a library allocates for itself
-        self._place([space])
-        return space
+        workspace = lib.scratch(0 if trial.binary.source else own)  # a library allocates for itself
+        spaces = (workspace, *(lib.scratch(once) for _ in operands.sets if once))
+        self._place(spaces)
+        return spaces
 
     # --- timing ---
 
@@ -260,11 +267,11 @@ class Bench:
         """Time; `threads` are the ids of the team, and of all threads that there were when it had settled."""
         operands = self._timed_operands(loaded, trial)
         lying = self._lying_of(trial)
-        space = self._scratch(loaded, operands, Edge(trial.problem, trial.dims), trial)
+        spaces = self._scratch(loaded, operands, Edge(trial.problem, trial.dims), trial)
         for index in range(len(operands.sets)):
             for one in ops.outputs(self.spec, operands, index).values():
                 ops.mark(one)
-        runner = lib.runner(loaded, operands, trial.dims, space, trial.threads)
+        runner = lib.runner(loaded, operands, trial.dims, spaces, trial.threads)
         key = (trial.binary.key, trial.problem, trial.dims, trial.threads, trial.cpus, trial.sample_s)
         plan = Plan(trial.samples, trial.sample_s * 1e9, trial.give_up_ns, self._calls.get(key, 0), trial.quiet)
         steal, before = _steal(), self.meter.read()
@@ -273,7 +280,7 @@ class Bench:
         self._calls[key] = taken.calls
         outputs = ops.outputs(self.spec, operands, runner.last_set)
         edge = Edge(trial.problem, trial.dims, trial.draw)
-        after_all = _right(judge(outputs, self._references[_drawn(trial)]), space, edge, trial.problem)
+        after_all = _right(judge(outputs, self._references[_drawn(trial)]), spaces, edge, trial.problem)
         cpus = lib.team(loaded, trial.threads)[1]
         if trial.cpus is not None and cpus != trial.cpus:
             self._team = None  # something moved a thread: bind the team again next time
@@ -322,13 +329,13 @@ def _drawn(what: Trial | Edge) -> Drawn:
     return what.problem, what.draw
 
 
-def _right(found: Judgement, space: ops.Block, edge: Edge, asked: Problem) -> Judgement:
+def _right(found: Judgement, spaces: Sequence[ops.Block], edge: Edge, asked: Problem) -> Judgement:
     """The judgement when all is right.
 
     Raises:
         Refused: with status wrong, and unsound when memory outside of outputs and scratch was written to.
     """
-    overrun = not ops.intact(space)
+    overrun = not all(map(ops.intact, spaces))
     if not found.reason and not overrun:
         return found
     problem = edge.problem

@@ -53,6 +53,12 @@ def check_exists(spec: KernelSpec, variant: Variant, problem: Problem, made: Bui
             got=f"{problem.kernel} {problem.dtype} {problem.dims()} {dict(made.knobs)}",
             allowed=" and ".join(variant.valid) or f"{', '.join(variant.dtypes)} of {spec.name}",
         )
+    if not set(variant.prepares) <= set(spec.constant):
+        raise BadInput(
+            f"{variant.name} may prepare only what stays the same from call to call",
+            got=", ".join(variant.prepares),
+            allowed=", ".join(spec.constant) or f"no input of {spec.name}",
+        )
 
 
 class Fates:

@@ -86,7 +86,7 @@ class Variant(NamedTuple):
     `macros` maps a macro to an expression over the dims, `reads`, `writes`, `atomics` are expressions over dims and
     knobs (elements moved, atomic updates), `valid` expressions that must all hold for a choice to exist. `needs`:
     (build knob, value, instruction sets without which that value is not worth a build). `launch`: of CUDA source.
-    `arithmetic`: one of ARITHMETICS.
+    `prepares`: constant inputs that it rearranges once, outside of the clock. `arithmetic`: one of ARITHMETICS.
     """
 
     kernel: str
@@ -110,6 +110,7 @@ class Variant(NamedTuple):
     rank: int
     needs: tuple[tuple[str, int, tuple[str, ...]], ...] = ()
     launch: Launch | None = None
+    prepares: tuple[str, ...] = ()
     arithmetic: str = "real"
 
 
@@ -159,6 +160,7 @@ def read_variant(path: str, kernel: str) -> Variant:
             (knob, int(value), tuple(flags)) for knob, of in head["needs"].items() for value, flags in of.items()
         ),
         launch=launch,
+        prepares=tuple(head["prepares"]),
         arithmetic=head["arithmetic"],
     )
     allowed = SUFFIXES.get(suffix, ())
@@ -227,6 +229,7 @@ _KINDS: dict[str, tuple[type, ...]] = {
     "mapping": (str,),
     "rank": (int,),
     "needs": (dict,),
+    "prepares": (list,),
     "arithmetic": (str,),
 }
 _OPTIONAL: dict[str, Any] = {
@@ -238,6 +241,7 @@ _OPTIONAL: dict[str, Any] = {
     "valid": [],
     "atomics": "0",
     "needs": {},
+    "prepares": [],
     "arithmetic": "real",
 }
 
@@ -297,6 +301,9 @@ def _check_names(variant: Variant) -> None:
     for macro in [*dict(variant.macros), *dict(variant.build_knobs)]:
         good = macro.startswith("ADV_") and _MACRO.match(macro) is not None and macro not in _FRAME_MACROS
         _check(good, path, "macros and build_knobs", macro, "ADV_ and capital letters, not ADV_REAL or ADV_DTYPE")
+    good = all(isinstance(name, str) and _NAME.match(name) for name in variant.prepares)
+    _check(good, path, "prepares", variant.prepares, "names of inputs")
+    _check(not variant.prepares or variant.language == "c", path, "prepares", variant.prepares, "none but in C")
     for knob, _ in variant.run_knobs:
         _check(_NAME.match(knob) is not None, path, "run_knobs", knob, "small letters, digits, _")
 
@@ -331,6 +338,10 @@ def _check_source(variant: Variant, code: str) -> None:
     for name, kind in () if variant.launch else ((variant.symbol, "int"), (f"{variant.symbol}_workspace", "int64_t")):
         defined = re.search(rf"^[ \t]*{kind}\s+{name}\s*\(", code, re.M)
         _check(defined is not None, path, "symbol", name, f"a function `{kind} {name}(...)` in the source")
+    for name, kind in ((f"{variant.symbol}_prepare", "int"), (f"{variant.symbol}_prepared", "int64_t")):
+        defined = re.search(rf"^[ \t]*{kind}\s+{name}\s*\(", code, re.M)
+        said = f"a function `{kind} {name}(...)` exactly where inputs are named"
+        _check((defined is not None) == bool(variant.prepares), path, "prepares", variant.prepares, said)
     _check_macros(variant, code)
 
 

@@ -39,11 +39,17 @@ class Frame(Protocol):
 
 
 class Compiled(NamedTuple):
-    """The functions of a compiled library: the variant's entry and workspace, and the frame's clock around it."""
+    """The functions of a compiled library: the variant's entry and workspace, and the frame's clock around it.
+
+    `prepared` and `prepare`: how many bytes a variant keeps of constant inputs that it rearranges once, and what does
+    that; None where it takes all inputs as they are.
+    """
 
     entry: Any
     workspace: Any
     time: Any
+    prepared: Any = None
+    prepare: Any = None
 
 
 class Loaded(NamedTuple):
@@ -119,7 +125,12 @@ def load(binary: Binary) -> Loaded:
 def _functions(library: ctypes.CDLL, symbol: str) -> Compiled:
     workspace, clock = getattr(library, f"{symbol}_workspace"), library.advisor_time
     workspace.restype = clock.restype = ctypes.c_int64
-    return Compiled(ctypes.cast(getattr(library, symbol), ctypes.c_void_p), workspace, clock)
+    compiled = Compiled(ctypes.cast(getattr(library, symbol), ctypes.c_void_p), workspace, clock)
+    if not hasattr(library, f"{symbol}_prepare"):
+        return compiled
+    prepared = getattr(library, f"{symbol}_prepared")
+    prepared.restype = ctypes.c_int64
+    return compiled._replace(prepared=prepared, prepare=getattr(library, f"{symbol}_prepare"))
 
 
 def _contents(library: ctypes.CDLL, binary: Binary) -> tuple[str, tuple[int, ...], tuple[int, ...]]:
@@ -145,6 +156,13 @@ def workspace_bytes(library: Loaded, operands: Operands, dims: tuple[int, ...], 
     return int(library.call.workspace(_dims(dims), threads))
 
 
+def prepared_bytes(library: Loaded, dims: tuple[int, ...]) -> int:
+    """Bytes that a variant keeps of each set of operands, beside its scratch; 0 where it prepares nothing."""
+    if isinstance(library.call, pycall.Entry) or library.call.prepared is None:
+        return 0
+    return int(library.call.prepared(_dims(dims)))
+
+
 def scratch(size: int) -> Block:
     """Fresh scratch, aligned to a page, canaries around it."""
     return block((size,), np.uint8)
@@ -166,14 +184,27 @@ def touch(library: Loaded, blocks: Sequence[Block], threads: int) -> None:
 
 
 class Runner:
-    """Runs calls of one entry on one set of operands; remembers which set comes next."""
+    """Runs calls of one entry on sets of operands; remembers which set comes next.
 
-    def __init__(self, compiled: Compiled, operands: Operands, dims: Sequence[int], space: Block, threads: int) -> None:
+    `spaces`: the scratch, then, where the variant prepares inputs, one block a set for what it makes of them; the entry
+    finds that block behind its buffers. It is made here, before any clock runs.
+    """
+
+    def __init__(
+        self, compiled: Compiled, operands: Operands, dims: Sequence[int], spaces: Sequence[Block], threads: int
+    ) -> None:
         self._time = compiled.time
-        self._kept = (operands, _dims(dims), space)  # the structure holds bare addresses
+        space, *own = spaces
+        rows = [with_block(row, one) for row, one in zip(operands.pointers, own, strict=True)] if own else ()
+        table = (ctypes.c_void_p * len(rows))(*map(ctypes.addressof, rows)) if rows else operands.table
+        self._kept = (operands, _dims(dims), spaces, rows, table)  # the structure holds bare addresses
+        for row in rows:
+            code = compiled.prepare(row, self._kept[1], threads)
+            if code:
+                raise KernelFailed(code)
         self._trial = FrameTrial(
             compiled.entry.value,
-            ctypes.addressof(operands.table),
+            ctypes.addressof(table),
             len(operands.sets),
             0,
             ctypes.addressof(self._kept[1]),
@@ -202,14 +233,20 @@ class Runner:
         return int((self._trial.first - 1) % self._trial.set_count)
 
 
+def with_block(pointers: Any, block: Block) -> Any:
+    """An array of pointers with one more at its end."""
+    return (ctypes.c_void_p * (len(pointers) + 1))(*pointers, block.address)
+
+
 def runner(
-    library: Loaded, operands: Operands, dims: tuple[int, ...], space: Block, threads: int
+    library: Loaded, operands: Operands, dims: tuple[int, ...], spaces: Sequence[Block], threads: int
 ) -> Runner | pycall.PythonRunner:
-    """What runs the calls of a variant.
+    """What runs the calls of a variant; `spaces` as for Runner.
 
     Raises:
         CallFailed: a variant in Python could not prepare its call.
+        KernelFailed: a compiled one returned an error code when it prepared its inputs.
     """
     if isinstance(library.call, pycall.Entry):
         return pycall.PythonRunner(library.call, operands, dims, threads)
-    return Runner(library.call, operands, dims, space, threads)
+    return Runner(library.call, operands, dims, spaces, threads)

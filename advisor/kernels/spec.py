@@ -81,6 +81,7 @@ class KernelSpec:
         dtypes: the dtypes that have a reference.
         buffers: names of inputs then outputs, in the order of the C entry's pointers.
         written: names of the outputs, the last of `buffers`.
+        constant: inputs that a server keeps from call to call, such as weights: a variant may rearrange them once.
         draws: what inputs can be drawn from, of DRAWS; "normal" is always there.
         dims: names of the numbers handed to the C entry, in order; taken from `Problem.dims()`.
     """
@@ -91,6 +92,7 @@ class KernelSpec:
     dtypes: ClassVar[tuple[str, ...]]
     buffers: ClassVar[tuple[str, ...]]
     written: ClassVar[tuple[str, ...]]
+    constant: ClassVar[tuple[str, ...]] = ()
     draws: ClassVar[tuple[str, ...]] = ("normal",)
     dims: ClassVar[tuple[str, ...]]
 

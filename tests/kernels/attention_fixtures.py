@@ -105,17 +105,33 @@ def run(case: Case, inputs: dict[str, Array]) -> dict[str, Array]:
     shapes, kind = kernel.shapes(problem), STORAGE[problem.dtype]
     outputs = {name: np.full(shapes[name], np.nan, kind) for name in kernel.written}
     arrays = [*(inputs[name] for name in kernel.buffers if name not in outputs), *outputs.values()]
-    buffers = (ctypes.c_void_p * len(arrays))(*(array.ctypes.data for array in arrays))
+    kept = prepared(loaded, one, dims) if one.prepares else ()
+    pointers = [*(array.ctypes.data for array in arrays), *(address for address, _ in kept)]
+    buffers = (ctypes.c_void_p * len(pointers))(*pointers)
+    if kept:
+        assert getattr(loaded, f"{one.symbol}_prepare")(buffers, dims, case.threads) == 0
     code = getattr(loaded, one.symbol)(buffers, dims, ctypes.c_void_p(scratch.ctypes.data + start), case.threads)
     assert code == 0
     assert (scratch[start + need :] == CANARY).all()
+    assert all((end == CANARY).all() for _, end in kept)
     return outputs
+
+
+def prepared(loaded: ctypes.CDLL, one: Variant, dims: Array) -> tuple[tuple[int, Array]]:
+    """Room for what a variant prepares: its address, on a cache line, and the canaries behind it."""
+    size = getattr(loaded, f"{one.symbol}_prepared")
+    size.restype = ctypes.c_int64
+    need = size(dims)
+    room = np.full(need + CANARY_BYTES + 64, 0xFF, np.uint8)
+    start = -room.ctypes.data % 64
+    room[start + need :] = CANARY
+    return ((room.ctypes.data + start, room[start + need :]),)
 
 
 def worst(found: dict[str, Array], expected: dict[str, Expected]) -> float:
     """The largest error over its tolerance, over all outputs; infinite where anything is not finite."""
     ratios = []
-    for name, (values, tolerance, rows) in expected.items():
+    for name, (values, tolerance, rows, *_) in expected.items():
         output = found[name]
         if not np.isfinite(output).all():
             return float("inf")

@@ -1,0 +1,1 @@
+"""The gated MLP of a transformer block: (silu(x Wg) * (x Wu)) Wd."""

@@ -1,0 +1,35 @@
+/* The call of a gated MLP: its buffers and sizes. Letters as in gated.py: i a row, d an element of it, f one within. */
+#ifndef ADVISOR_MLP_CALL_H
+#define ADVISOR_MLP_CALL_H
+
+#include <math.h>
+#include <stdint.h>
+#include <string.h>
+
+#include "advisor.h"
+
+typedef ADV_REAL real;
+
+/* buffers: x [rows][d], wg, wu [f][d], wd [d][f], y [rows][d], then what a variant prepared; dims: batch, d_model, d_ff,
+   n. */
+typedef struct {
+    const real *x, *wg, *wu, *wd;
+    real *y;
+    int64_t rows, d, f;
+} Call;
+
+static inline Call call_of(void *const *buffers, const int64_t *dims) {
+    return (Call){(const real *)buffers[0], (const real *)buffers[1], (const real *)buffers[2],
+                  (const real *)buffers[3], (real *)buffers[4],       dims[0] * dims[3],
+                  dims[1],                  dims[2]};
+}
+
+/* Numbers rounded up to whole cache lines. */
+static inline int64_t lines_of(int64_t numbers) {
+    int64_t line = 64 / (int64_t)sizeof(real);
+    return (numbers + line - 1) / line * line;
+}
+
+static inline int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+
+#endif
