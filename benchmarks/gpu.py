@@ -1,6 +1,6 @@
 """Decode on a GPU beside the libraries, the read floor and an exhaustive pass, in parts of under nine minutes each.
 
-    python -m benchmarks.gpu PART --out DIR [--seconds S] [--resume] [--shapes 40:8,28:4,paper] [--n 1024,...]
+    python -m benchmarks.gpu PART --out DIR [--seconds S] [--resume] [--shapes paper,40:8,28:4] [--n 1024,...]
     python -m benchmarks.gpu show DIR [--json]
 
 Parts, in this order: tune (the product tunes the grid of n for every shape, cold), race (its choice, the best own
@@ -17,6 +17,7 @@ import contextlib
 import datetime
 import json
 import os
+import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -36,12 +37,12 @@ from kernel_race import Deadline, Refused
 
 from advisor.arguments import sizes as sizes_of
 from advisor.errors import AdvisorError
-from advisor.records import Machine
+from advisor.records import Choice, Machine
 
 REGRET_SIZES = (1024, 4096, 16384, 65536, 262144)
 
-NEED_S = {"tune": 60.0, "race": 6.0, "regret": 45.0, "cold": 15.0, "counters": 30.0}
-"""A part begins no row with less time left than that, or than its longest row took."""
+NEED_S = {"tune": 30.0, "race": 6.0, "regret": 30.0, "cold": 10.0, "counters": 20.0}
+"""A part begins no row with less time left than that, or than half its rows took: the first one may compile for all."""
 
 Figures = tuple[dict[str, Any], dict[str, Any]]
 """What a row measured, and the conditions of the device."""
@@ -121,10 +122,16 @@ def regret_steps(call: Call) -> Iterator[list[Step]]:
 @contextlib.contextmanager
 def cold_steps(call: Call) -> Iterator[list[Step]]:
     """A row a kind of start, and one sweep."""
-    starts = gpu_cold.starts(call.machine)
+
+    def one(choice: Choice) -> Figures:
+        return gpu_cold.measure(call.machine, choice), {}
+
     yield [
         Step({"what": "sweep"}, lambda: (gpu_cold.sweep(call.machine), {})),
-        *(Step(one.key(), lambda one=one: (gpu_cold.measure(call.machine, one), {})) for one in starts),
+        *(
+            Step({"what": choice.build.variant, "n": gpu_cold.N}, lambda choice=choice: one(choice))
+            for choice in gpu_cold.starts(call.machine)
+        ),
     ]
 
 
@@ -153,21 +160,27 @@ PARTS: dict[str, Callable[[Call], contextlib.AbstractContextManager[list[Step]]]
 
 def walk(call: Call, steps: Sequence[Step]) -> list[str]:
     """Measure what is missing, as far as time goes. Returns what is missing still, and why."""
-    missing, longest_s = [], NEED_S[call.asked.part]
+    missing, taken_s = list[str](), list[float]()
     for step in ordered(call, steps):
         if call.is_done(step.key):
             if step.skip:
                 step.skip()
             continue
-        if call.deadline.left_s() < longest_s:
+        if call.deadline.left_s() < needed_s(call.asked.part, taken_s):
             missing.append(f"{words(step.key)}: no time")
             continue
         row = measured(call, step)
         call.store.add(row)
-        longest_s = max(longest_s, row.seconds) if call.asked.part != "tune" else longest_s
+        taken_s.append(row.seconds)
         missing += [f"{words(step.key)}: {row.failed}"] if row.failed else []
         print(f"{call.asked.part} {words(step.key)}: {row.failed or 'done'}, {row.seconds:.1f} s", flush=True)
     return missing
+
+
+def needed_s(part: str, taken_s: Sequence[float]) -> float:
+    """Seconds that a row of a part needs, by those before it in this call; the rows of tune share what there is."""
+    least = NEED_S[part]
+    return least if part == "tune" or not taken_s else max(least, statistics.median(taken_s))
 
 
 def ordered(call: Call, steps: Sequence[Step]) -> list[Step]:
@@ -225,7 +238,7 @@ def arguments() -> argparse.ArgumentParser:
         part.add_argument("--out", required=True, metavar="DIR", help="where rows are kept")
         part.add_argument("--seconds", type=float, default=500.0, help="no row is begun that would end later")
         part.add_argument("--resume", action="store_true", help="leave out rows that are there")
-        part.add_argument("--shapes", default=",".join(("40:8", "28:4", "paper")), help=", ".join(SHAPES))
+        part.add_argument("--shapes", default="40:8" if name == "regret" else ",".join(SHAPES), help=", ".join(SHAPES))
         part.add_argument("--n", default="", help="sizes, comma separated; the default depends on the part")
     shown = parts.add_parser("show")
     shown.add_argument("out", metavar="DIR")

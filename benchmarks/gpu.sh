@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Every figure of one GPU, for docs/figures.md and policies/: benchmarks/gpu.sh FOLDER [PART ...]
 # Parts run in this order, each within its own seconds and each going on where it stopped, so that calls with the same
-# FOLDER add up. FROM=FILE unpacks what an earlier machine packed; PACK=FILE is where all of it goes.
+# FOLDER add up; every choice is checked before it is timed, and `verify`, which is not among them, checks all. FROM=FILE unpacks what an earlier machine packed; PACK=FILE is where all of it goes.
 set -u
 out=$1
 shift
@@ -40,13 +40,13 @@ for one in $parts; do
   check)
     say probe 60 "$python" -m advisor.cli probe
     say doctor 60 "$python" -m advisor.cli doctor
-    say verify "${VERIFY_S:-60}" "$python" -m advisor.cli verify --kernel decode --device cuda:0
     ;;
-  tune) part tune "${TUNE_S:-350}" ;;
-  cold) part cold "${COLD_S:-60}" ;;
-  counters) part counters "${COUNTERS_S:-60}" ;;
-  race) part race "${RACE_S:-240}" ;;
-  regret) part regret "${REGRET_S:-240}" --shapes "${REGRET_SHAPE:-40:8}" --n "${REGRET_N:-1024,4096,16384,65536,262144}" ;;
+  verify) say verify "${VERIFY_S:-120}" "$python" -m advisor.cli verify --kernel decode --device cuda:0 ;;
+  tune) part tune "${TUNE_S:-330}" ;;
+  cold) part cold "${COLD_S:-65}" ;;
+  counters) part counters "${COUNTERS_S:-55}" ;;
+  race) part race "${RACE_S:-230}" ;;
+  regret) part regret "${REGRET_S:-220}" --shapes "${REGRET_SHAPE:-40:8}" --n "${REGRET_N:-1024,4096,16384,65536,262144}" ;;
   show)
     "$python" -m benchmarks.gpu show "$out" --json >"$out/judged.json"
     TAIL=200 say tables 60 "$python" -m benchmarks.gpu show "$out"

@@ -9,7 +9,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from gpu_ground import problem_of
 from gpu_race import label
@@ -30,10 +30,13 @@ from advisor.search.space import default_choice, space, space_options
 
 SHAPE, N = "40:8", 1024
 PROCESSES = 2
-"""Fresh processes of each kind."""
+"""Fresh processes of each kind: with empty caches, and with full ones."""
 
 LIMIT_S = 60.0
-FOREIGN = ("batched_triton", "sdpa_flash", "sdpa_cudnn")
+LIBRARIES = ("sdpa_flash", "sdpa_cudnn")
+"""They bring compiled code: nothing of theirs lies in our caches."""
+
+FOREIGN = ("batched_triton", *LIBRARIES)
 """Other makers' code beside our DEFAULT: how each begins."""
 
 SWEEP = (64, 256, 1024, 1920, 4095, 16384)
@@ -42,24 +45,13 @@ CHILD = os.path.join(os.path.dirname(os.path.abspath(__file__)), "gpu_cold_child
 PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(advisor.__file__)))
 
 
-class Start(NamedTuple):
-    """One kind of start: the choice, and whether what was compiled before is at hand."""
-
-    choice: Choice
-    cached: bool
-
-    def key(self) -> dict[str, Any]:
-        """What tells it from others."""
-        return {"what": self.choice.build.variant, "n": N, "cached": self.cached}
-
-
-def starts(machine: Machine) -> list[Start]:
-    """The DEFAULT and other makers' choices, from an empty cache and from a filled one."""
+def starts(machine: Machine) -> list[Choice]:
+    """The DEFAULT and other makers' choices."""
     spec, known = spec_of("decode"), variants("decode", (), GPU_LANGUAGES)
     where = (machine, spec, known, problem_of(SHAPE, N), space_options(machine))
     usual = [one for one in space(*where) if is_usual(one, known)]
     chosen = [default_choice(*where), *(one for one in usual if one.build.variant in FOREIGN)]
-    return [Start(one, cached) for one in dict.fromkeys(chosen) for cached in (False, True)]
+    return list(dict.fromkeys(chosen))
 
 
 def is_usual(choice: Choice, known: Sequence[Variant]) -> bool:
@@ -75,20 +67,17 @@ def asked(machine: Machine, problem: Problem, choice: Choice) -> bytes:
     return encode(Hello(origin(spec), 0, gpu.uuid or "")) + encode(trial)
 
 
-def measure(machine: Machine, start: Start) -> dict[str, Any]:
-    """Some fresh processes of one kind. Raises Refused when one of them fails."""
-    problem = problem_of(SHAPE, N)
-    lines = asked(machine, problem, start.choice)
+def measure(machine: Machine, choice: Choice) -> dict[str, Any]:
+    """Some fresh processes with empty caches, then some with what one of those left. Raises Refused when one fails."""
+    lines = asked(machine, problem_of(SHAPE, N), choice)
     with tempfile.TemporaryDirectory(prefix="gpu-cold-") as folder:
         path = os.path.join(folder, "asked")
         with open(path, "wb") as file:
             file.write(lines)
-        if start.cached:
-            run(machine, path, folder)  # fills the caches
-        found = []
-        for i in range(PROCESSES):
-            found.append(run(machine, path, folder if start.cached else os.path.join(folder, str(i))))
-    return {"name": label(start.choice), "choice": to_json(start.choice), "processes": found}
+        found = {"empty": [run(machine, path, os.path.join(folder, str(i))) for i in range(PROCESSES)]}
+        if choice.build.variant not in LIBRARIES:
+            found["full"] = [run(machine, path, os.path.join(folder, "0")) for _ in range(PROCESSES)]
+    return {"name": label(choice), "choice": to_json(choice), "processes": found}
 
 
 def run(machine: Machine, path: str, caches: str) -> dict[str, Any]:

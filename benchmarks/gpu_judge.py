@@ -157,7 +157,7 @@ def race_says(found: Sequence[Raced]) -> list[Said]:
     judged = [one for one in found if one.verdict]
     lost = [f"{one.shape} n={one.n}" for one in judged if one.verdict == "slower"]
     text = f"the table's choice is slower than the best library at {len(lost)} of {len(judged)} rows"
-    said = [Said(text + (f": {', '.join(lost)}" if lost else ""), not lost if judged else None)]
+    said = [Said(text + (f": {', '.join(lost)}" if lost else ""), not lost)] if judged else []
     open_ = [f"{one.shape} n={one.n}" for one in found if not one.verdict]
     said += [Said(f"no table, no library or too few rounds at {', '.join(open_)}", None)] if open_ else []
     for under, text in (("cudnn", "own over cuDNN"), ("floor", "own over the read floor"), ("10 us", "own in 10 us")):

@@ -125,10 +125,10 @@ def likely(known: dict[Choice, float], choices: Sequence[Choice]) -> list[Choice
 
 
 def libraries(ground: Ground, looks: Looks, problem: Problem, choices: Sequence[Choice]) -> list[Choice]:
-    """The library calls that look near the best of them, and cuDNN's whatever it looks."""
+    """The library calls that look near the best of them, and cuDNN's best one whatever it looks."""
     found = looks.best(problem, [one for one in choices if kind(ground, one) == "library"], len(choices))
     near = [one for one in found if looks.ns[one] <= NEAR * looks.ns[found[0]]][:MOST_LIBRARIES]
-    return list(dict.fromkeys([*near, *(one for one in found if is_cudnn(one))]))
+    return list(dict.fromkeys([*near, *[one for one in found if is_cudnn(one)][:1]]))
 
 
 def is_cudnn(choice: Choice) -> bool:

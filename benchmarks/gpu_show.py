@@ -213,19 +213,24 @@ def trials(said: Any) -> str:
 
 def starts(rows: Sequence[Row]) -> list[str]:
     """Phases of a first call, medians over processes; then what a sweep pays."""
-    fresh = [row for row in rows if "processes" in row.data]
-    phases = list(dict.fromkeys(name for row in fresh for one in row.data["processes"] for name, _ in one["phases"]))
+    each = [
+        (row.data["name"], caches, found) for row in rows for caches, found in row.data.get("processes", {}).items()
+    ]
+    phases = list(dict.fromkeys(name for _, _, found in each for one in found for name, _ in one["phases"]))
     head = ("first call of", "caches", *(f"{name}, ms" for name in phases), "warm, us", "in a graph, us", "right")
     body = []
-    for row in fresh:
-        each = [dict(map(tuple, one["phases"])) for one in row.data["processes"]]
-        figures = [median([one[name] for one in each if name in one]) for name in phases]
-        warm = [median([one[name] for one in row.data["processes"]]) for name in ("warm_us", "graph_us")]
-        right = all(one["error"]["error"] <= one["error"]["tolerance"] for one in row.data["processes"])
-        body.append(
-            (row.data["name"], "full" if row.key["cached"] else "empty", *figures, *warm, "yes" if right else "NO")
-        )
-    found = table(head, body)
+    for what, caches, found in each:
+        of = [dict(map(tuple, one["phases"])) for one in found]
+        figures = [median([one[name] for one in of if name in one]) for name in phases]
+        warm = [median([one[name] for one in found]) for name in ("warm_us", "graph_us")]
+        right = all(one["error"]["error"] <= one["error"]["tolerance"] for one in found)
+        body.append((what, f"{caches}, {len(found)} processes", *figures, *warm, "yes" if right else "NO"))
+    return [*table(head, body), *sweeps(rows)]
+
+
+def sweeps(rows: Sequence[Row]) -> list[str]:
+    """What a sweep paid: workers started, its first trial beside the longest of the others."""
+    found = []
     for row in rows:
         if "trials" in row.data:
             seconds = [one[3] for one in row.data["trials"]]
@@ -243,23 +248,29 @@ def median(values: Sequence[float]) -> str:
     return f"{middle:.0f}" if middle >= 100 else f"{middle:.3g}"
 
 
+MOVED = ("l2_read_sectors", "dram_read_bytes")
+"""What of the counters is shown, each beside what is predicted of it."""
+
+
 def counters(rows: Sequence[Row]) -> list[str]:
-    """What calls move, and live times."""
-    head = ("n", "choice", "time", "L2 sectors read", "DRAM bytes read", "predicted bytes read", "occupancy")
+    """What calls move beside what is predicted, and live times, which no profiler took."""
+    head = ("n", "choice", "live time", "L2 sectors read", "predicted", "DRAM bytes read", "predicted", "occupancy")
     body, refused = [], {}
     for row in sorted(rows, key=lambda row: row.key["n"]):
         for one in row.data["choices"]:
-            time = shown_time(statistics.median(row.data["samples"][one["name"]]))
-            seen = one.get("counters") or {}
             if "refused" in one:
                 refused[one["refused"]["reason"]] = one["refused"]["remedy"]
-            fields = (seen.get(name) for name in ("l2_read_sectors", "dram_read_bytes"))
-            shown = [f"{value:,.0f}" if value is not None else "-" for value in fields]
+            time = shown_time(statistics.median(row.data["samples"][one["name"]]))
+            seen = one.get("counters") or {}
+            moved = [count(of.get(name)) for name in MOVED for of in (seen, one["predicted"])]
             busy = seen.get("achieved_occupancy")
-            predicted = f"{one['predicted']['read_bytes']:,}"
-            rest = (predicted, "-" if busy is None else f"{busy:.2f}")
-            body.append((str(row.key["n"]), one["name"], time, *shown, *rest))
+            body.append((str(row.key["n"]), one["name"], time, *moved, "-" if busy is None else f"{busy:.2f}"))
     return [*table(head, body), *(f"No counters: {why}. {remedy}" for why, remedy in refused.items())]
+
+
+def count(value: float | None) -> str:
+    """A number of things."""
+    return "-" if value is None else f"{value:,.0f}"
 
 
 def crossovers(found: Judged) -> list[str]:

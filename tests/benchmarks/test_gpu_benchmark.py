@@ -154,8 +154,7 @@ def filled(folder):
         race(n=1024, table=1000.0, own=1060.0, flash=1500.0, cudnn=1000.0, one=1200.0, more=1000.0),
         race("paper", 65536, table=22_000.0, flash=90_000.0, floor=18_000.0),
         regret(),
-        cold(),
-        cold(cached=True, right=False),
+        cold(right=False),
         sweep(),
         counted(),
         counted(n=16384, refused=True),
@@ -179,10 +178,10 @@ def test_everything_is_shown_with_its_verdict(tmp_path):
         "1.45: met",
         "| 40:8 | 109 | 110 | 300 of 303 |",
         "| 40:8 | 1024 | 222 | 25 | 2.40 | 222 | 30.0 | 0.080 | 1.01 [1.00, 1.02] | 1.01 us | 1.00 us |",
-        "| batched blocks=264 | empty | 12 | 400 | 250 | 1200 | 0.2 | 12.5 | 6.5 | yes |",
-        "| batched blocks=264 | full | 12 | 400 | 250 | 1200 | 0.2 | 12.5 | 6.5 | NO |",
+        "| batched blocks=264 | empty, 2 processes | 12 | 400 | 250 | 1200 | 0.2 | 12.5 | 6.5 | yes |",
+        "| batched blocks=264 | full, 2 processes | 12 | 400 | 250 | - | - | 12.5 | 6.5 | NO |",
         "A sweep of 3 trials: 1 worker started, the first trial took 2.50 s, no later one over 0.40 s.",
-        "| 65536 | batched blocks=264 | 80.04 us | 8,400,000 | 268,000,000 | 268,435,456 | 0.50 |",
+        "| 65536 | batched blocks=264 | 80.04 us | 8,400,000 | 8,388,608 | 268,000,000 | 268,435,456 | 0.50 |",
         "No counters: no permission (ERR_NVGPUCTRPERM). ask an administrator",
         "40:8: one warp and more warps take equally long at n = ",
         "stay in the L2 at 40:8 n=64.",
@@ -292,9 +291,49 @@ def test_a_sweep_starts_one_worker_and_compiles_each_program_once(monkeypatch):
     assert not OneWorker.last.alive
 
 
-def test_every_kind_of_start_is_there_with_an_empty_and_a_full_cache(monkeypatch):
-    monkeypatch.setattr(gpu_cold, "space_options", lambda _: CUDA)
-    found = gpu_cold.starts(MACHINE)
-    assert [one.cached for one in found] == [False, True]
-    lines = gpu_cold.asked(MACHINE, gpu_cold.problem_of("40:8", 64), found[0].choice).splitlines()
+def test_a_start_is_the_very_trial_of_a_worker():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(gpu_cold, "space_options", lambda _: CUDA)
+        (default,) = gpu_cold.starts(MACHINE)
+    lines = gpu_cold.asked(MACHINE, gpu_cold.problem_of("40:8", 64), default).splitlines()
     assert [next(iter(json.loads(line))) for line in lines] == ["hello", "trial"]
+
+
+@pytest.mark.parametrize("variant", ["batched_mma", "sdpa_flash"])
+def test_caches_are_empty_at_first_and_what_one_left_is_found_again(monkeypatch, variant):
+    folders = []
+
+    def process(machine, path, caches):
+        folders.append(os.path.basename(caches))
+        return {"phases": []}
+
+    monkeypatch.setattr(gpu_cold, "space_options", lambda _: CUDA)
+    monkeypatch.setattr(gpu_cold, "run", process)
+    monkeypatch.setattr(gpu_cold, "asked", lambda *_: b"{}\n{}\n")
+    (default,) = gpu_cold.starts(MACHINE)
+    data = gpu_cold.measure(MACHINE, default._replace(build=default.build._replace(variant=variant)))
+    assert folders == (["0", "1", "0", "0"] if variant == "batched_mma" else ["0", "1"])
+    assert {name: len(found) for name, found in data["processes"].items()}["empty"] == gpu_cold.PROCESSES
+
+
+def test_a_process_that_fails_is_refused_with_its_last_words(monkeypatch, tmp_path):
+    monkeypatch.setattr(gpu_cold, "CHILD", str(tmp_path / "child.py"))
+    (tmp_path / "child.py").write_text("raise SystemExit('no device')")
+    with pytest.raises(Refused, match="no device"):
+        gpu_cold.run(MACHINE, "x", str(tmp_path))
+    (tmp_path / "child.py").write_text(
+        "import json, os, time\nprint('noise')\nat = os.environ['CUPY_CACHE_DIR']\n"
+        "print(json.dumps({'begun_ns': time.monotonic_ns(), 'phases': [['a', 1.0]], 'at': at}))"
+    )
+    said = gpu_cold.run(MACHINE, "x", str(tmp_path))
+    assert [name for name, _ in said["phases"]] == ["interpreter", "a"]
+    assert said["phases"][0][1] > 0
+    assert said["at"] == str(tmp_path / "cupy_cache_dir")
+
+
+@pytest.mark.parametrize(
+    ("part", "taken", "need"),
+    [("race", [], 6.0), ("race", [40.0, 3.0, 4.0], 6.0), ("race", [40.0, 8.0, 9.0], 9.0), ("tune", [200.0], 30.0)],
+)
+def test_a_row_needs_what_half_the_rows_before_took(part, taken, need):
+    assert gpu.needed_s(part, taken) == need
