@@ -106,7 +106,7 @@ def ranges(site: Site, table: Json, section: Json, others: list[Json]) -> Ranges
     section, objective = for_objective(section, site.objective)
     unmet = site.objective not in (None, objective)
     note = (f"the table has no figures for {site.objective}: chosen for {objective}",) if unmet else ()
-    hints = _hints(section, [for_objective(other, objective)[0] for other in others], objective)
+    hints = _hints(site, section, [for_objective(other, objective)[0] for other in others], objective)
     for row in section["rows"]:
         base = _row_answer(site, table, section, row)
         base = base if objective == "latency" else base._replace(objective=objective)
@@ -287,27 +287,30 @@ def _point(points: list[Json], n: int) -> Json | None:
     return next((point for point in points if point["n"] == n), None)
 
 
-def _row_ns(section: Json, n: int, objective: str) -> float | None:
-    """Measured time of what a section says at a tuned n, beside a neighbour where that is the objective, or None."""
+def _row_ns(site: Site, section: Json, n: int, objective: str) -> float | None:
+    """Measured time of what a section says at a tuned n, beside a neighbour where that is the objective; None where it
+    is not known, or is of code whose compiler is not here."""
     row = next((row for row in section["rows"] if row["low"] <= n <= row["high"]), None)
-    point = _point(row["points"], n) if row else None
+    if row is None or _is_absent(site, row["choice"]["build"]["compiler"]):
+        return None
+    point = _point(row["points"], n)
     if point is None or objective == "latency":
         return float(point["summary"]["p25_ns"]) if point else None
     stolen = point.get("stolen") if objective == "robust" else None
     return float(stolen["mean_ns"]) if stolen else None
 
 
-def _times(section: Json, objective: str) -> dict[int, float]:
+def _times(site: Site, section: Json, objective: str) -> dict[int, float]:
     """Measured times of what a section says at its tuned n."""
-    found = {n: _row_ns(section, n, objective) for n in section["tuned_n"]}
+    found = {n: _row_ns(site, section, n, objective) for n in section["tuned_n"]}
     return {n: time for n, time in found.items() if time}
 
 
-def _hints(section: Json, others: list[Json], objective: str) -> Hints:
+def _hints(site: Site, section: Json, others: list[Json], objective: str) -> Hints:
     """A function of two tuned n: a clause that names the process part that is faster at both ends by the landing bar,
     or the empty text.
     """
-    own, rivals = _times(section, objective), [(other, _times(other, objective)) for other in others]
+    own, rivals = _times(site, section, objective), [(other, _times(site, other, objective)) for other in others]
     where = "beside a busy neighbour" if objective == "robust" else "here"
 
     def better(below: int, above: int) -> str:

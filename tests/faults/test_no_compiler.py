@@ -226,17 +226,17 @@ print(json.dumps([[a.basis, a.variant, a.compiler, a.why] for a in found]))
 def made_with_a_compiler(tmp_path):
     """A table for this machine: compiled code won at 64, a library's call from 1024 on."""
     machine, ours = probe.probe(), {one.name: one for one in variants("decode")}
-    process = Process("libgomp", "default", None, "default")
 
-    def choice(name, tool, flags):
+    def choice(name, tool, flags, threads=1, process=tabling.DEFAULT):
         made = Build(name, ours[name].source_hash, ours[name].defaults, tool, flags)
-        return Choice(made, tabling.Team(1, ""), process)
+        return Choice(made, tabling.Team(threads, ""), process)
 
     compiled, called = choice("naive", "gcc-12", "native"), choice("torch_sdpa", libraries()[0].name, "none")
+    asleep = choice("naive", "gcc-12", "native", 2, tabling.PASSIVE)  # what is fastest of all in its process part
     races = [
-        tabling.race(64, {compiled: 1e3, called: 9e3}, default=compiled),
-        tabling.race(1024, {compiled: 9e4, called: 3e4}, default=compiled),
-        tabling.race(4096, {compiled: 9e5, called: 3e5}, default=compiled),
+        tabling.race(64, {compiled: 1e3, called: 9e3, asleep: 5e2}, default=compiled),
+        tabling.race(1024, {compiled: 9e4, called: 3e4, asleep: 1e4}, default=compiled),
+        tabling.race(4096, {compiled: 9e5, called: 3e5, asleep: 1e5}, default=compiled),
     ]
     with_gcc = machine._replace(
         environment=(*((k, v) for k, v in machine.environment if k != "gcc"), ("gcc", "12.2.0"))
@@ -265,15 +265,28 @@ def test_a09_a_table_is_read_where_nothing_can_be_written(made_with_a_compiler, 
     assert [list(found) for found in os.walk(tmp_path)] == before
 
 
+def told_with_a_compiler(environment):
+    """Why the answer at 1024 is what it is, where something called gcc can be found."""
+    tools = os.path.join(environment["PATH"], "tools")
+    os.makedirs(tools, exist_ok=True)
+    os.symlink(sys.executable, os.path.join(tools, "gcc"))
+    ran = subprocess.run(
+        [sys.executable, "-c", CHOOSE], env={**environment, "PATH": tools}, capture_output=True, check=True
+    )
+    return json.loads(ran.stdout)[1][3]
+
+
 @needs_torch
 def test_a06_a_compiled_row_is_a_miss_without_its_compiler_and_a_row_of_a_library_answers(made_with_a_compiler, bare):
     environment = made_with_a_compiler.environment(**bare)
     ran = subprocess.run([sys.executable, "-c", CHOOSE], env=environment, capture_output=True, check=True, text=True)
     called = libraries()[0].name
     small, *large, outside, forced, _, _, _ = json.loads(ran.stdout)
+    assert "; start the process with OMP_WAIT_POLICY=passive: 3x faster here" in told_with_a_compiler(environment)
     assert small[:3] == ["DEFAULT", "torch_sdpa", called]
     assert f"compiler was 12.2.0, is {ABSENT}" in small[3]
     assert "gcc-12 is not here" in small[3]
     assert [one[:3] for one in large] == [["EXACT", "torch_sdpa", called]] * 2
+    assert not any("start the process" in one[3] for one in large)
     assert outside[:3] == ["DEFAULT", "torch_sdpa", called]
     assert forced[:3] == ["STALE", "naive", "gcc-12"]
