@@ -186,14 +186,18 @@ def _whole(place: Place, kept: Sequence[int], belief: Array, work: bounds.Work) 
 
 
 def _beside_best(hunt: Hunt, until: float) -> None:
-    """Look beside the best of the search, then beside the best of that, as far as the share of trials goes.
+    """Look beside the best of the search, and again while that finds a better one, as far as the share of trials goes.
 
     These looks have a phase of their own in the log: a resumed search must not take them for what its model had seen.
     """
     run, problem = hunt.run, hunt.place.problem
+    best: Choice | None = None
     for _ in range(nearby.PASSES):
         looks = run.looks.get(problem, {})
         order = [measurement.choice for measurement in ranked(list(looks.values()))]
+        if order[:1] == [best]:
+            return
+        best = order[0] if order else None
         wanted = nearby.beside(hunt.choices, order, looks)[: max(0, hunt.most - len(looks))]
         if not wanted or run.out_of_time(until):
             return

@@ -7,13 +7,14 @@ to a quarter of the time was lost. The looks here change one part of the best ch
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+import math
+from collections.abc import Collection, Sequence
 
 from advisor.records import Choice, Process
 from advisor.search import bounds
 
-MOST, PASSES = 8, 2
-"""Looks beside the best at most, in a pass; and passes, the second beside the best of the first."""
+MOST, PASSES = 8, 4
+"""Looks beside the best at most, in a pass; and passes, each beside what the one before found better."""
 
 RESERVE = 4
 """One in so many of the first looks that a small space allows is kept for these."""
@@ -63,23 +64,21 @@ def _place(choice: Choice) -> tuple[object, ...]:
 
 
 def _threads(choices: Sequence[Choice], best: Choice) -> list[Choice]:
-    """The same build with half and with twice the threads or the next counts beyond, placed alike where that is listed.
+    """The same build with the counts nearest to half and to twice the threads, placed alike; half of them also spread.
 
-    A placement that puts more threads on the same CPUs may have no other name than the simplest one.
+    A placement that puts more threads on the same CPUs may have no other name than the simplest one, and half of the
+    threads with one on each core have another name than half of the cores.
     """
     if best.team is None:
         return []
     same = [c for c in choices if c.team and (c.build, c.process) == (best.build, best.process)]
     count, counts = best.team.threads, sorted({bounds.threads_of(choice) for choice in same})
-    below = [other for other in counts if 2 * other <= count][-1:]
-    above = [other for other in counts if other >= 2 * count][:1] or [other for other in counts if other > count][-1:]
-    return [_first_placed(same, other, best.team.placement) for other in (*below, *above)]
-
-
-def _first_placed(same: Iterable[Choice], threads: int, placement: str) -> Choice:
-    """Of choices alike but for the team, the one of so many threads with this placement, else the first listed."""
-    sized = [choice for choice in same if bounds.threads_of(choice) == threads]
-    return next((choice for choice in sized if choice.team and choice.team.placement == placement), sized[0])
+    below, above = [other for other in counts if other < count], [other for other in counts if other > count]
+    half = [min(below, key=lambda other: abs(math.log(2 * other / count)))] if below else []
+    twice = [min(above, key=lambda other: abs(math.log(other / 2 / count)))] if above else []
+    sized = [[c for c in same if bounds.threads_of(c) == other] for other in (*half, *twice)]
+    placed = [next((c for c in few if c.team and c.team.placement == best.team.placement), few[0]) for few in sized]
+    return [*placed, *(few[-1] for few in sized[: len(half)])]
 
 
 def _placements(choices: Sequence[Choice], best: Choice) -> list[Choice]:
