@@ -31,7 +31,7 @@ import gpu_race
 import gpu_regret
 import gpu_show
 import gpu_tune
-from gpu_ground import SHAPES, SIZES, Lost, device_machine, opened, problem_of, sources, state, tuned
+from gpu_ground import SHAPES, SIZES, Lost, conditions_of, device_machine, opened, problem_of, sources, state, tuned
 from gpu_rows import Row, Store
 from kernel_race import Deadline, Refused
 
@@ -79,7 +79,7 @@ def tune_steps(call: Call) -> Iterator[list[Step]]:
 
     def one(label: str) -> Figures:
         budget_s = (call.deadline.left_s() - 5.0) / (len(left) - left.index(label)) - gpu_tune.END_S / 3
-        return gpu_tune.measure(call.asked.out, label, call.asked.n or SIZES, budget_s), {}
+        return gpu_tune.measure(call.asked.out, label, call.asked.n or SIZES, budget_s)
 
     yield [Step({"shape": label}, lambda label=label: one(label)) for label in call.asked.shapes]
 
@@ -107,7 +107,7 @@ def regret_steps(call: Call) -> Iterator[list[Step]]:
         def one(problem: Any) -> Figures:
             nonlocal before
             data, before = gpu_regret.measure(walk, problem, before, time.monotonic() + call.deadline.left_s())
-            return data, {}
+            return data, conditions_of(walk.log.path)
 
         def skip(problem: Any) -> None:
             nonlocal before
@@ -124,10 +124,11 @@ def cold_steps(call: Call) -> Iterator[list[Step]]:
     """A row a kind of start, and one sweep."""
 
     def one(choice: Choice) -> Figures:
-        return gpu_cold.measure(call.machine, choice), {}
+        data = gpu_cold.measure(call.machine, choice)
+        return data, {"after": data["processes"]["empty"][-1]["conditions"]}
 
     yield [
-        Step({"what": "sweep"}, lambda: (gpu_cold.sweep(call.machine), {})),
+        Step({"what": "sweep"}, lambda: gpu_cold.sweep(call.machine)),
         *(
             Step({"what": choice.build.variant, "n": gpu_cold.N}, lambda choice=choice: one(choice))
             for choice in gpu_cold.starts(call.machine)

@@ -96,16 +96,21 @@ def run(machine: Machine, path: str, caches: str) -> dict[str, Any]:
     return {**said, "phases": [["interpreter", before_ms], *said["phases"]]}
 
 
-def sweep(machine: Machine, sizes: Sequence[int] = SWEEP) -> dict[str, Any]:
-    """A sweep in one warm worker: how often it was started, and how long its first trial took beside all others."""
+def sweep(machine: Machine, sizes: Sequence[int] = SWEEP) -> tuple[dict[str, Any], dict[str, Any]]:
+    """A sweep in one warm worker: how often it was started, and how long its first trial took beside all others.
+
+    Returns:
+        The figures, and the conditions that the last trial found.
+    """
     spec, gpu = spec_of("decode"), machine.gpus[0]
     known = tuple(v for v in variants("decode", (), GPU_LANGUAGES) if v.language == "cuda")
-    wanted, trials = space_options(machine), []
+    wanted, trials, conditions = space_options(machine), [], {}
     with GpuPool(gpu, spec, known) as pool:
         for n in sizes:
             problem = problem_of(SHAPE, n)
             for choice in space(machine, spec, known, problem, wanted):
                 if is_usual(choice, known):
                     found = pool.measure(problem, choice, Ask(3, LIMIT_S))
+                    conditions = dict(found.conditions)
                     trials.append([n, choice.build.variant, found.status, found.seconds, *found.samples_ns[:1]])
-        return {"workers_started": pool.crew.started, "trials": trials}
+        return {"workers_started": pool.crew.started, "trials": trials}, conditions

@@ -82,7 +82,8 @@ def timed(bench: Any, trial: Any, phases: Phases) -> dict[str, Any]:
         result = call()
         bench.driver.finish()
         phases.end(name)
-    return {"phases": phases.ms, **warm(bench, trial, call), "error": error(bench, trial, host, arrays[-1], result)}
+    found = {"phases": phases.ms, **warm(bench, trial, call), "conditions": bench.driver.conditions()}
+    return {**found, "error": error(bench, trial, host, arrays[-1], result)}
 
 
 def warm(bench: Any, trial: Any, call: Any) -> dict[str, float]:

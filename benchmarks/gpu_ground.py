@@ -46,8 +46,8 @@ SIZES = (1, 16, 64, 256, 1024, 1919, 1920, 1921, 2808, 4094, 4095, 4096, 16384, 
 REGIME = "cold"
 DEVICE = "cuda:0"
 FLOOR_FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "gpu_floor")
-POLICY = "policy"
-"""Folder inside the benchmark's own where the tuning's table, log and machine.json lie."""
+POLICY, LOG = "policy", "measurements.jsonl"
+"""Folder inside the benchmark's own where the tuning's table, log and machine.json lie; the log's name."""
 
 
 class Lost(Exception):
@@ -176,7 +176,7 @@ def tuned(folder: str, kernel: str = "decode") -> Tuned:
     """Table and first looks of the folder that the part `tune` left; empty where there is none."""
     place = os.path.join(folder, POLICY)
     path = os.path.join(place, f"{kernel}.table.json")
-    log = os.path.join(place, "measurements.jsonl")
+    log = os.path.join(place, LOG)
     table = load_table(path) if os.path.exists(path) else None
     return Tuned(table, looks_of(log) if os.path.exists(log) else {})
 
@@ -192,6 +192,15 @@ def looks_of(path: str) -> dict[Problem, dict[Choice, float]]:
             if one.status == "ok" and one.samples_ns:
                 found.setdefault(one.problem, {})[one.choice] = p25(one.samples_ns)
     return found
+
+
+def conditions_of(path: str) -> dict[str, Any]:
+    """What the last timed trial of a log found of the device; empty where there is none."""
+    for record in reversed(read_log(path).records):
+        found = (record.get("measurement") or {}).get("conditions") or {}
+        if record["kind"] == "trial" and "after" in found:
+            return dict(found)
+    return {}
 
 
 def table_choice(table: Table | None, problem: Problem) -> Choice | None:

@@ -117,7 +117,17 @@ def step(walk: Walk, problem: Problem, before: Neighbour | None) -> Neighbour | 
 def measure(
     walk: Walk, problem: Problem, before: Neighbour | None, until: float
 ) -> tuple[dict[str, Any], Neighbour | None]:
-    """One row: compile, search, look at everything, race what both chose. `until` on the monotonic clock."""
+    """One row: compile, search, look at everything, race what both chose.
+
+    Args:
+        walk: the rows before it, and where this one is made.
+        problem: what is searched.
+        before: what the row before it tells.
+        until: on the monotonic clock; the exhaustive pass ends there.
+
+    Returns:
+        The figures, and what they tell the next row. Conditions are in the log.
+    """
     run = walk.ground.run
     place = place_of(run.request, problem)
     compile_s = compile_all(walk, place)

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from gpu_ground import DEVICE, POLICY, REGIME, SHAPES
+from gpu_ground import DEVICE, LOG, POLICY, REGIME, SHAPES, conditions_of
 from kernel_race import Refused
 
 HOME = "home"
@@ -35,8 +35,12 @@ def command(label: str, sizes: Sequence[int], budget_s: float) -> list[str]:
     return [sys.executable, "-m", "advisor.cli", "tune", *words, "--budget", f"{budget_s:.0f}s", "--resume", "--json"]
 
 
-def measure(folder: str, label: str, sizes: Sequence[int], budget_s: float) -> dict[str, Any]:
-    """Tune a shape; what the product said. Raises Refused where it left no table."""
+def measure(folder: str, label: str, sizes: Sequence[int], budget_s: float) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Tune a shape. Raises Refused where it left no table.
+
+    Returns:
+        What the product said, and the conditions that its last trial found.
+    """
     variables = {**os.environ, "ADVISOR_HOME": os.path.join(folder, HOME)}
     status, out, err = run(command(label, sizes, budget_s), variables, budget_s + LATE_S)
     with open(os.path.join(folder, f"tune-{label.replace(':', '-')}.txt"), "w", encoding="utf-8") as file:
@@ -44,7 +48,8 @@ def measure(folder: str, label: str, sizes: Sequence[int], budget_s: float) -> d
     if status not in (DONE, PARTLY):
         raise Refused(f"advisor tune ended with status {status}: {err[-600:]}")
     keep(folder)
-    return {"status": status, "budget_s": budget_s, "said": last_object(out)}
+    said = {"status": status, "budget_s": budget_s, "said": last_object(out)}
+    return said, conditions_of(os.path.join(folder, POLICY, LOG))
 
 
 def run(words: Sequence[str], variables: dict[str, str], limit_s: float) -> tuple[int, str, str]:

@@ -245,12 +245,15 @@ def test_the_product_is_asked_for_the_shape_and_what_it_left_is_kept(tmp_path, m
         asked.append((words, variables["ADVISOR_HOME"], limit_s))
         place = tmp_path / "home" / "machines" / "x"
         place.mkdir(parents=True)
-        for name in ("decode.table.json", "measurements.jsonl", "machine.json"):
+        for name in ("decode.table.json", "decode.table.json.lock", "machine.json"):
             (place / name).write_text("{}")
+        trial = {"kind": "trial", "measurement": {"conditions": {"after": {"sm_mhz": 1500}}}}
+        (place / "measurements.jsonl").write_text(json.dumps(trial) + '\n{"kind": "trial"}\n{"kind": "tri')
         return 3, 'noise\n[{"kernel": "decode", "trials": {"ok": 7}}]\n', ""
 
     monkeypatch.setattr(gpu_tune, "run", product)
-    data = gpu_tune.measure(str(tmp_path), "28:4", (1, 64), 100.0)
+    data, conditions = gpu_tune.measure(str(tmp_path), "28:4", (1, 64), 100.0)
+    assert conditions == {"after": {"sm_mhz": 1500}}
     words, home, limit_s = asked[0]
     line = " ".join(words)
     for option in ("--device cuda:0", "--n 1,64", "--heads 28", "--kv-heads 4", "--dtype float16", "--regime cold", "--budget 100s", "--resume"):  # fmt: skip # noqa: E501
@@ -282,7 +285,8 @@ def test_a_sweep_starts_one_worker_and_compiles_each_program_once(monkeypatch):
     monkeypatch.setattr(gpu_cold, "space_options", lambda _: CUDA)
     monkeypatch.setattr(gpu_cold, "SHAPE", "paper")
     monkeypatch.setattr(OneWorker, "begun", 0)
-    found = gpu_cold.sweep(MACHINE, sizes=(16, 64, 100))
+    found, conditions = gpu_cold.sweep(MACHINE, sizes=(16, 64, 100))
+    assert dict(conditions["after"]) == {"sm_mhz": 1980}
     assert {one[2] for one in found["trials"]} == {"ok"}
     assert len(found["trials"]) == 3 * len({one[1] for one in found["trials"]}) >= 9
     assert (OneWorker.begun, found["workers_started"]) == (1, 1)
