@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 from optuna.distributions import CategoricalDistribution
 
+from advisor.search.portfolio import elsewhere_log
 from advisor.search.replay import Account, Recorded, Spent
 from advisor.search.sampler import ListSampler
-from advisor.search.strategy import elsewhere_log
 
 KERNEL_TUNER = {
     "genetic": "kernel_tuner.strategies.genetic_algorithm",

@@ -99,7 +99,7 @@ class ListSampler(BaseSampler):
         seed: of the strategy.
         prior: log time of every configuration as expected from a neighbouring problem, up to a constant; or None.
         batch: proposals at once. 1: each knows all trials before it, which nears the optimum in the fewest.
-        others: log slowdown of every configuration on other machines (`strategy.elsewhere_log`), or None.
+        others: log slowdown of every configuration on other machines (`portfolio.elsewhere_log`), or None.
         fresh: builds that a batch may add.
     """
 

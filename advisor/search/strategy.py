@@ -17,6 +17,7 @@ import numpy as np
 
 from advisor.errors import BadInput
 from advisor.search.features import ELSEWHERE, Array, Features, features, with_columns
+from advisor.search.portfolio import PORTFOLIO, levels, portfolio, unlike
 from advisor.search.surrogate import Belief, Process, Scales, fit, improvement
 
 START_POINTS = 8
@@ -25,17 +26,11 @@ START_POINTS = 8
 POOL = 400
 """Configurations drawn at random that the first points are chosen from."""
 
-PORTFOLIO = 3
-"""First proposals where other machines' times are known: together best on those."""
-
 CAP_QUANTILE = 0.75
 """Log times above this quantile count as this quantile: how bad the bad are must not shape the model of the good."""
 
 REFIT, REFIT_LEAST = 1.3, 2
 """Scales are fitted again when there are this many times as many trials, and at least two more."""
-
-TIE = 0.01
-"""Weight of the mean slowdown beside the best of a portfolio: it decides between equals."""
 
 LEAST_SCALE = 1e-4
 """Standard deviation of log times under which they count as equal."""
@@ -87,6 +82,7 @@ class Strategy:
         self._expected = np.zeros(self._count) if expected is None else expected
         self._others = others if others is not None and len(others) else None
         self.points = _points(configurations, self._others)
+        self._levels = levels(configurations) if self._others is not None else None
         self._builds = builds or Builds(np.zeros(self._count, int), self._count)
         informed = PORTFOLIO if self._others is not None else START_POINTS // (1 if expected is None else 2)
         self.start_points = informed if start_points is None else start_points
@@ -120,8 +116,8 @@ class Strategy:
             return []
         free = np.ones(self._count, bool)
         free[[*self.told, *running]] = False
-        if self._queue is None:
-            self._queue = self._start(free, self.start_points)
+        if self._queue is None or self._misled():
+            self._queue = self._start(free, self.start_points if self._queue is None else count)
         ready = [index for index in self._queue if free[index]][:count]
         self._queue = [index for index in self._queue if free[index] and index not in ready]
         if ready:
@@ -149,9 +145,15 @@ class Strategy:
 
     def _start(self, free: Array, count: int) -> list[int]:
         """The portfolio where other machines are known, else points far apart and from what was told."""
-        if self._others is not None:
-            return portfolio(self._others, free, count)
-        return self._spread(free, count)
+        if self.points is None or self._others is None or self._levels is None:
+            return self._spread(free, count)
+        if self._misled():
+            return unlike(self._others, self.points.own, free, list(self.told), count)
+        return portfolio(self._others, self._levels, free, count)
+
+    def _misled(self) -> bool:
+        """Whether all that was tried because of other machines failed here."""
+        return self._others is not None and bool(self.told) and all(value is None for value in self.told.values())
 
     def _spread(self, free: Array, count: int) -> list[int]:
         """A maximin design over a random pool; the first one, when nothing was told, is nearest the middle."""
@@ -253,44 +255,3 @@ def _log(value: float | None) -> float | None:
 
 def _in_logs(found: Belief, targets: _Targets) -> Belief:
     return Belief(targets.expected + targets.shift + targets.scale * found.mean, targets.scale * found.deviation)
-
-
-def portfolio(others: Array, free: Array, count: int) -> list[int]:
-    """Configurations that are together best on other machines: each lowers most the mean of the best log slowdowns.
-
-    Args:
-        others: log slowdown [machines, configurations].
-        free: of every configuration, whether it may be picked.
-        count: how many at most.
-    """
-    reached = np.full((len(others), 1), others.max())
-    picked: list[int] = []
-    for _ in range(min(count, int(free.sum()))):
-        together = np.minimum(others, reached).mean(0) + TIE * others.mean(0)
-        together[~free] = math.inf
-        together[picked] = math.inf
-        picked.append(int(np.argmin(together)))
-        reached = np.minimum(reached, others[:, picked[-1:]])
-    return picked
-
-
-def elsewhere_log(
-    configurations: Sequence[Mapping[str, Any]], machines: Sequence[Sequence[tuple[Mapping[str, Any], float | None]]]
-) -> Array:
-    """Log of time over the best of every configuration on other machines; what failed or is not there as the worst.
-
-    Args:
-        configurations: the list that is searched.
-        machines: of each, (configuration, time in any unit or None for a failure).
-
-    Returns:
-        [machines with a time, configurations].
-    """
-    keys = [frozenset(one.items()) for one in configurations]
-    rows = []
-    for machine in machines:
-        times = {frozenset(one.items()): value for one, value in machine if value is not None}
-        if times:
-            worst = max(times.values())
-            rows.append(np.log(np.array([times.get(key, worst) for key in keys]) / min(times.values())))
-    return np.array(rows).reshape(len(rows), len(keys))

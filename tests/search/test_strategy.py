@@ -4,8 +4,9 @@ import math
 import numpy as np
 import pytest
 
+from advisor.search.portfolio import PORTFOLIO, elsewhere_log
 from advisor.search.sampler import ListSampler
-from advisor.search.strategy import PORTFOLIO, START_POINTS, Builds, Strategy, elsewhere_log, portfolio
+from advisor.search.strategy import START_POINTS, Builds, Strategy
 
 
 def grid(**parameters):
@@ -160,20 +161,6 @@ def test_first_points_are_far_apart():
 # --- other machines ---
 
 
-def test_the_portfolio_has_the_best_of_each_machine_before_the_second_best_of_one():
-    others = np.log(np.array([[1.0, 1.1, 3.0, 1.5], [4.0, 3.5, 1.0, 1.5]]))
-    assert portfolio(others, np.ones(4, bool), 1) == [3]
-    assert set(portfolio(others, np.ones(4, bool), 3)) == {3, 2, 0}
-    assert portfolio(others, np.array([False, True, False, False]), 3) == [1]
-
-
-def test_other_machines_are_matched_by_parameters_and_what_failed_there_is_the_worst():
-    listed = [{"a": 1, "b": 2}, {"a": 2, "b": 2}, {"a": 3, "b": 2}]
-    known = [({"b": 2, "a": 3}, 4.0), ({"a": 1, "b": 2}, 1.0), ({"a": 2, "b": 2}, None)]
-    found = elsewhere_log(listed, [known, [({"a": 1, "b": 2}, None)]])
-    assert found == pytest.approx(np.log([[1.0, 4.0, 4.0]]))
-
-
 def test_a_machine_like_others_is_near_its_optimum_at_once_and_one_unlike_them_is_found_still():
     listed, times = matrix_product()
     slow = max(time for time in times if time is not None)
@@ -183,6 +170,18 @@ def test_a_machine_like_others_is_near_its_optimum_at_once_and_one_unlike_them_i
     order = search(Strategy(listed, others=others), unlike, 60)
     assert best(unlike, order) <= 1.1 * best(unlike, range(len(listed)))
     assert best(unlike, order) < best(unlike, order[:PORTFOLIO])
+
+
+def test_where_all_that_did_well_elsewhere_fails_the_next_are_no_more_of_the_same():
+    listed = grid(tile=[8, 16, 32, 64, 128], threads=[32, 64, 128, 256, 512], local=[0, 1])
+    big = [p["tile"] * p["threads"] > 4000 for p in listed]
+    there = [1.0 / (p["tile"] * p["threads"]) ** 0.2 for p in listed]
+    here = [None if bad else time for bad, time in zip(big, there, strict=True)]
+    others = elsewhere_log(listed, [list(zip(listed, there, strict=True))])
+    strategy = Strategy(listed, others=others)
+    order = search(strategy, here, 8)
+    assert here[order[0]] is None
+    assert best(here, order) < math.inf
 
 
 # --- as Optuna's sampler ---
