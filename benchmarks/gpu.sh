@@ -51,7 +51,10 @@ for one in $parts; do
     "$python" -m benchmarks.gpu show "$out" --json >"$out/judged.json"
     TAIL=200 say tables 60 "$python" -m benchmarks.gpu show "$out"
     ;;
-  pack) tar -czf "${PACK:-$out.tar.gz}" --exclude=./cache -C "$out" . && ls -l "${PACK:-$out.tar.gz}" ;;
+  pack)
+    if [ -e "$out/policy/measurements.jsonl" ]; then gzip -9 -kf "$out/policy/measurements.jsonl"; fi # as policies/ has it
+    tar -czf "${PACK:-$out.tar.gz}" --exclude=./cache -C "$out" . && ls -l "${PACK:-$out.tar.gz}"
+    ;;
   *) echo "no such part: $one" >&2; exit 2 ;;
   esac
 done
