@@ -115,6 +115,8 @@ def tune(
     heads: DimOption = None,
     kv_heads: DimOption = None,
     head_dim: DimOption = None,
+    d_model: DimOption = None,
+    d_ff: DimOption = None,
     causal: Causal = None,
     dtype: Annotated[str, typer.Option(help="Element type.")] = "float32",
     regime: Annotated[str, Regime] = "warm",
@@ -144,10 +146,12 @@ def tune(
     as_json: Json = False,
 ) -> None:
     """Measure on this machine, or on one of its GPUs, and write the deployment table."""
-    from advisor import pipeline, show, tuning
+    from advisor import pipeline, show, tuning, tuning_result
     from advisor.arguments import seconds, sizes
 
-    shape = _shape(batch=batch, heads=heads, kv_heads=kv_heads, head_dim=head_dim, causal=causal)
+    shape = _shape(
+        batch=batch, heads=heads, kv_heads=kv_heads, head_dim=head_dim, d_model=d_model, d_ff=d_ff, causal=causal
+    )
     request = tuning.TuneRequest(
         kernels=pipeline.kernel_names(kernel, kernel_dir or ()),
         sizes=sizes(n),
@@ -170,7 +174,7 @@ def tune(
     with show.progress(say) as progress:
         results = tuning.tune(request, progress, say)
     if as_json:
-        documents = [tuning.result_json(result) for result in results]
+        documents = [tuning_result.result_json(result) for result in results]
         _emit(documents[0] if len(documents) == 1 else documents)
     else:
         for result in results:
@@ -190,6 +194,8 @@ def recommend(
     heads: DimOption = None,
     kv_heads: DimOption = None,
     head_dim: DimOption = None,
+    d_model: DimOption = None,
+    d_ff: DimOption = None,
     causal: Causal = None,
     dtype: Annotated[str | None, typer.Option(help="Element type.")] = None,
     regime: Annotated[str | None, Regime] = None,
@@ -214,7 +220,9 @@ def recommend(
 
     if output not in launch.FORMATS:
         raise UnknownName("no such format", got=output, allowed=", ".join(launch.FORMATS))
-    shape = _shape(batch=batch, heads=heads, kv_heads=kv_heads, head_dim=head_dim, causal=causal)
+    shape = _shape(
+        batch=batch, heads=heads, kv_heads=kv_heads, head_dim=head_dim, d_model=d_model, d_ff=d_ff, causal=causal
+    )
     named = {"dtype": dtype, "regime": regime}
     wanted = {**shape, **{name: value for name, value in named.items() if value is not None}}
     where = pipeline.Where(machine, device, objective, force)
