@@ -361,13 +361,13 @@ def _check_macros(variant: Variant, code: str) -> None:
 
 def _check_fortran(variant: Variant, code: str) -> None:
     """As for C; and no macro is set outside of its block, since the frame, which is C, cannot see a redefinition."""
-    path = variant.path
+    path, joined = variant.path, re.sub(r"&[ \t]*\n[ \t]*&?", " ", code)
     for name, kind in ((variant.symbol, "c_int"), (f"{variant.symbol}_workspace", "c_int64_t")):
         form = (
             rf"^[ \t]*integer\({kind}\)\s+function\s+{name}\s*\([^)]*\)\s*bind\(C,\s*name\s*=\s*[\"']{name}[\"']\s*\)"
         )
         allowed = f'integer({kind}) function {name}(...) bind(C, name="{name}")'
-        _check(re.search(form, code, re.M | re.I) is not None, path, "symbol", name, allowed)
+        _check(re.search(form, joined, re.M | re.I) is not None, path, "symbol", name, allowed)
     _check_macros(variant, code)
     outside = re.sub(
         r"^[ \t]*#[ \t]*ifndef[ \t]+(ADV_\w+)\s*#[ \t]*define[ \t]+\1\b[^\n]*\s*#[ \t]*endif", " ", code, flags=re.M

@@ -1,0 +1,1 @@
+"""Gradients of RMSNorm by its input and its gain."""
