@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from advisor.records import Choice, Section, Verdict
     from advisor.search.objective import Figures
     from advisor.search.request import Progress
-    from advisor.tuning import TuneResult
+    from advisor.tuning_result import TuneResult
 
 FAILURES_SHOWN = 4
 """Of one variant: a broken one fails in hundreds of checks for the same reason."""
@@ -104,7 +104,7 @@ def _wait_words(choice: Choice) -> str:
 def tuned(result: TuneResult) -> str:
     """The result of a tuning for people: a line a size, then what it cost and where it lies."""
     from advisor.search.objective import figures_of
-    from advisor.tuning import chosen
+    from advisor.tuning_result import chosen
 
     finals = [verdict for verdict in result.outcome.verdicts if verdict.purpose == "final"]
     picked = [(verdict, chosen(result, verdict)) for verdict in finals]
@@ -216,7 +216,7 @@ def _counted(result: TuneResult) -> list[str]:
 
 def _answering(result: TuneResult) -> list[Section]:
     """The sections of what was tuned now that `recommend` answers from at some tuned n."""
-    from advisor.tuning import best_section, of_shape
+    from advisor.tuning_result import best_section, of_shape
 
     if result.table is None:
         return []

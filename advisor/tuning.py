@@ -10,7 +10,6 @@ import math
 import os
 import secrets
 import time
-from collections import Counter
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -29,20 +28,18 @@ from advisor.probing import folder_of, remember
 from advisor.records import (
     OBJECTIVES,
     REGIMES,
-    Choice,
     Machine,
     Measurement,
     Pairs,
     Problem,
-    Section,
     Table,
-    Verdict,
     pairs,
 )
 from advisor.search import others
 from advisor.search.failures import failures
 from advisor.search.space import SpaceOptions, first_of_each_language, space_options
 from advisor.topology import probe as topology
+from advisor.tuning_result import TuneResult, best_section, listed, missing, of_shape
 from advisor.turn import alone
 
 if TYPE_CHECKING:
@@ -66,9 +63,6 @@ MOST_HELD_OUT = 6
 LIMIT_SHARE, LEAST_LIMIT_S = 1 / 8, 5.0
 """Limit of one trial: this share of a budget, so that what hangs takes a small part of it; never less, since a crowded
 machine may need seconds for what it does at once on its own."""
-
-OUT_OF_TIME = ("the time is used", "interrupted")
-"""Why a search stopped, where more time would have taken it further."""
 
 
 class TuneRequest(NamedTuple):
@@ -99,26 +93,6 @@ class TuneRequest(NamedTuple):
     started: float | None = None
 
 
-class TuneResult(NamedTuple):
-    """One kernel's tuning. `table` None and `missing` not empty where no table could be made or not all was done.
-
-    `failed`: nothing came of it, and neither more time nor --resume would help. `device`: the GPU in a few words.
-    `counted`: what was counted of the winners, where that was asked for.
-    """
-
-    kernel: str
-    outcome: Outcome
-    table: Table | None
-    table_path: str
-    log_path: str
-    missing: str
-    notes: tuple[str, ...]
-    failed: bool = False
-    objective: str = "latency"
-    device: str | None = None
-    counted: tuple[Counting, ...] = ()
-
-
 def tune(request: TuneRequest, progress: Progress, say: Callable[[str], None] | None = None) -> list[TuneResult]:
     """Tune every kernel of a request, one after another, each with its share of the budget; Ctrl-C ends all of it.
 
@@ -140,7 +114,9 @@ def tune(request: TuneRequest, progress: Progress, say: Callable[[str], None] | 
     languages = {tool.language for one in asked for tool in one.options.space.compilers}
     check_tools([variant for one in asked for variant in one.variants], languages)
     paths.writable(folder_of(machine))
-    remember(machine)
+    kept = remember(machine)
+    if say is not None and kept:
+        say(kept)
     results: list[TuneResult] = []
     asked_at = time.monotonic()
     with alone(progress):
@@ -227,8 +203,8 @@ def _tune_one(asked: TuneRequest, kernel: str, machine: Machine, progress: Progr
     ]
     if table is not None:
         table, notes = _save(table_path, _with_counters(table, machine, log_path), notes)
-    missing, failed = _missing(outcome, request, table)
-    done = TuneResult(kernel, outcome, table, table_path, log_path, missing, tuple(notes), failed)
+    absent, failed = missing(outcome, request, table)
+    done = TuneResult(kernel, outcome, table, table_path, log_path, absent, tuple(notes), failed)
     return done._replace(objective=asked.objective, device=_device(machine), counted=counted)
 
 
@@ -246,7 +222,7 @@ def _not_cold(request: Request) -> str:
 
     sizes = [problem.n for problem in request.problems if problem.regime == "cold" and not evicted(problem)]
     caches = "the L2 holds" if on_device else "the last-level caches hold"
-    return f"n = {_sizes(sizes)}: operands are so small that {caches} what rotates" if sizes else ""
+    return f"n = {listed(sizes)}: operands are so small that {caches} what rotates" if sizes else ""
 
 
 def _request(asked: TuneRequest, kernel: str, machine: Machine, budget_s: float | None) -> Request:
@@ -443,122 +419,8 @@ def _hold_out(tuning: _Tuning, table: Table) -> tuple[Table, bool]:
     return with_heldout(table, [*tuning.before.verdicts, *held.verdicts]), held.interrupted
 
 
-def of_shape(table: Table, problem: Problem) -> Table:
-    """The table with the sections of a problem's dtype, shape and regime alone."""
-    wanted = (problem.dtype, problem.shape, problem.regime)
-    return table._replace(sections=tuple(s for s in table.sections if (s.dtype, s.shape, s.regime) == wanted))
-
-
-def best_section(table: Table, n: int) -> Section:
-    """The section (process part) whose choice is best at the tuned n, as `Policy.best` says it; elsewhere the one that
-    is expected to be fastest near n, the first among equals; for other objectives the best at the nearest tuned n.
-    """
-    for section in table.sections:
-        near = min(section.tuned_n, key=lambda other: abs(math.log(other / n)))
-        if near in dict(section.wins).get(section.objective, ()) and (near == n or section.objective != "latency"):
-            return section
-
-    def expected(section: Section) -> float:
-        row = next((row for row in section.rows if row.low <= n <= row.high), None)
-        if row is None or not row.points:
-            return math.inf
-        return min(row.points, key=lambda point: abs(math.log(point.n / n))).summary.p25_ns
-
-    return min(table.sections, key=expected)
-
-
 def _save(path: str, table: Table, notes: list[str]) -> tuple[Table, list[str]]:
     from advisor.policy.store import save_table
 
     saved = save_table(path, table)
     return saved.table, [*notes, *saved.notes]
-
-
-def _missing(outcome: Outcome, request: Request, table: Table | None) -> tuple[str, bool]:
-    """What has no answer and why, and whether nothing at all came of it, for another reason than time."""
-    done = {verdict.problem.n for verdict in outcome.verdicts if verdict.purpose == "final"}
-    absent = [problem.n for problem in request.problems if problem.n not in done]
-    if outcome.interrupted:
-        return f"interrupted; no answer yet for n = {_sizes(absent)}; go on with --resume", False
-    reasons = {n: _failure(outcome.trials, n) for n in absent}
-    ended = {report.problem.n for report in outcome.reports if report.stopped not in OUT_OF_TIME}
-    broken = [n for n in absent if reasons[n] and n in ended]
-    late = [n for n in absent if n not in broken]
-    parts = [f"no choice ran at n = {_sizes(broken)} ({reasons[broken[0]]})"] if broken else []
-    tried = "".join(f" ({reasons[n]})" for n in late[:1] if reasons[n])
-    parts += [f"no answer for n = {_sizes(late)}{tried}; a larger --budget or --resume finishes them"] if late else []
-    return "; ".join(parts), table is None and not late
-
-
-def _sizes(sizes: Sequence[int]) -> str:
-    return ", ".join(map(str, sizes)) or "none"
-
-
-def _failure(trials: Sequence[Measurement], n: int) -> str:
-    """Why everything that was tried at n failed; empty where something ran, or nothing was tried."""
-    tried = [trial for trial in trials if trial.problem.n == n]
-    if not tried or any(trial.status == "ok" for trial in tried):
-        return ""
-    (status, reason), count = Counter((trial.status, trial.reason) for trial in tried).most_common(1)[0]
-    return f"{count} of {len(tried)} {status}: {' '.join(reason.split())[-300:]}"
-
-
-def _best_json(result: TuneResult, verdict: Verdict) -> dict[str, Any]:
-    """The choice at one n, with its figures on a quiet machine and beside a busy neighbour."""
-    from advisor.search.objective import Figures, figures_of
-
-    choice = chosen(result, verdict)
-    known = {one.choice: one for one in figures_of(verdict, result.outcome.stolen, result.outcome.energy)}
-    own = known.get(choice) or Figures(choice)
-    standing = next((s for s in verdict.standings if s.choice == choice), None)
-    return {
-        "n": verdict.problem.n,
-        "choice": codec.to_json(choice),
-        "p25_ns": own.quiet.p25_ns if own.quiet else None,
-        "ci95_ns": list(own.quiet.ci95_ns) if own.quiet else None,
-        "stolen_mean_ns": own.stolen.mean_ns if own.stolen else None,
-        "stolen_p99_ns": own.stolen.p99_ns if own.stolen else None,
-        "fragility": own.fragility,
-        "joules": own.joules,
-        "contended": bool(standing and standing.contended),
-        **_counted_json(result, verdict.problem),
-    }
-
-
-def _counted_json(result: TuneResult, problem: Problem) -> dict[str, Any]:
-    """What was counted at one n, or why nothing was; nothing where it was not asked for."""
-    one = next((one for one in result.counted if one.problem == problem), None)
-    return {} if one is None else {"counters": codec.to_json(one.counters), "no_counters": codec.to_json(one.none)}
-
-
-def chosen(result: TuneResult, verdict: Verdict) -> Choice:
-    """What the table says where a race was run, of whatever process part: what `advisor recommend` says there too."""
-    from advisor.search.objective import picked
-
-    return picked(verdict, result.objective, result.outcome.stolen, result.outcome.energy)
-
-
-def result_json(result: TuneResult) -> dict[str, Any]:
-    """The document of `advisor tune --json`."""
-    outcome = result.outcome
-    best = [_best_json(result, verdict) for verdict in outcome.verdicts if verdict.purpose == "final"]
-    document = {
-        "kernel": result.kernel,
-        "objective": result.objective,
-        "device": result.device,
-        "problems": [codec.to_json(report.problem) for report in outcome.reports],
-        "space_size": outcome.space_size,
-        "trials": dict(outcome.counts),
-        "seconds": dict(outcome.seconds),
-        "table_path": result.table_path if result.table else None,
-        "log_path": result.log_path,
-        "best": best,
-        "interrupted": outcome.interrupted,
-        "missing": result.missing,
-        "notes": list(result.notes),
-    }
-    if outcome.regrets:
-        document["regret"] = [
-            {"n": r.problem.n, "ratio": r.ratio, "ratio_ci95": list(r.ratio_ci95)} for r in outcome.regrets
-        ]
-    return document

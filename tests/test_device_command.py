@@ -16,6 +16,7 @@ from advisor import codec, pipeline, tuning
 from advisor.errors import AdvisorError, BadInput
 from advisor.kernels.gpu import memory
 from advisor.policy.store import load_table
+from advisor.records import Choice
 from advisor.search.request import Silent
 
 
@@ -77,7 +78,7 @@ def test_its_table_and_description_are_those_of_the_device(tuned):
 def test_winners_ran_again_in_a_fresh_process(tuned):
     site, told, _ = tuned
     again = [record["choice_id"] for record in site.log() if record.get("phase") == "again"]
-    assert {codec.digest(codec.from_json(tuning.Choice, best["choice"])) for best in told["best"]} >= set(again)
+    assert {codec.digest(codec.from_json(Choice, best["choice"])) for best in told["best"]} >= set(again)
     assert again or any("fresh process" in note for note in told["notes"])
 
 

@@ -8,7 +8,7 @@ import sys
 import pytest
 from tabling import FOUR, ONE, look, race
 
-from advisor import render, show, tuning
+from advisor import render, show, tuning_result
 from advisor.doctor import Finding
 from advisor.kernels.verify import Row
 from advisor.records import STATUSES, Problem, pairs
@@ -106,8 +106,8 @@ def tuned_sheet(verdicts, stolen=(), objective="latency", regime="warm"):
     counts = pairs(dict.fromkeys(STATUSES, 0))
     reports = (Report(problem, 9, 3, "done", 1.0),)
     outcome = Outcome(verdicts, (), counts, seconds, 9, False, (), reports, (), stolen)
-    result = tuning.TuneResult("decode", outcome, None, "t", "l", "", (), False, objective)
-    return show.tuned(result), tuning.result_json(result)["best"]
+    result = tuning_result.TuneResult("decode", outcome, None, "t", "l", "", (), False, objective)
+    return show.tuned(result), tuning_result.result_json(result)["best"]
 
 
 def test_the_sheet_names_the_choice_of_the_objective_with_both_figures():

@@ -8,7 +8,7 @@ import os
 import pytest
 from commanding import SCALE
 
-from advisor import pipeline, records, tuning
+from advisor import pipeline, records, tuning, tuning_result
 from advisor.errors import BadInput, UnknownName
 from advisor.kernels import registry
 from advisor.kernels.memory import operand_sets
@@ -126,7 +126,10 @@ def test_who_else_uses_the_machine_is_said_before_tuning_starts_and_logged(home,
     assert {section.regime for section in table.sections} == {"cold"}
     assert dict(table.provenance)["regime"] == "cold"
     for verdict in (v for v in result.outcome.verdicts if v.purpose == "final"):
-        named, answer = tuning.chosen(result, verdict), Policy.load().best("scale", verdict.problem.n, regime="cold")
+        named, answer = (
+            tuning_result.chosen(result, verdict),
+            Policy.load().best("scale", verdict.problem.n, regime="cold"),
+        )
         assert (named.build.variant, named.build.knobs) == (answer.variant, answer.knob_pairs)
         assert (named.team.threads, named.process.wait_policy) == (answer.threads, answer.wait_policy)
 
@@ -179,9 +182,9 @@ def failing(status, reason):
 
 def test_the_reason_of_a_failure_is_the_commonest_one():
     trials = [failing("crashed", "boom"), failing("skipped", "no\nroom"), failing("skipped", "no\nroom")]
-    assert tuning._failure(trials, 64) == "2 of 3 skipped: no room"
-    assert tuning._failure(trials, 65) == ""
-    assert tuning._failure([*trials, failing("ok", "")], 64) == ""
+    assert tuning_result.failure(trials, 64) == "2 of 3 skipped: no room"
+    assert tuning_result.failure(trials, 65) == ""
+    assert tuning_result.failure([*trials, failing("ok", "")], 64) == ""
 
 
 CRASHES = HEADER.replace(', "valid": ["VALID"]', "").replace("threads) { return 0; }\n", "threads) { return CODE; }\n")

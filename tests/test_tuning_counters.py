@@ -13,7 +13,7 @@ import pytest
 from fake import FakeExecutor
 from test_codec import schema
 
-from advisor import cli, tuning
+from advisor import cli, tuning, tuning_result
 from advisor.errors import BadInput
 from advisor.kernels import executors
 from advisor.kernels.gpu import counters, ncu, tools
@@ -109,7 +109,7 @@ def test_winners_are_counted_into_log_table_and_result(device):
     assert figures["dram_read_bytes"] == one.counters.call.dram_read_bytes
     assert (figures["caches"], figures["calls"], list(figures["kernels"])) == ("flushed", 3, ["decode_batched_mma"])
     assert recorded(result.log_path) == result.counted
-    (best,) = tuning.result_json(result)["best"]
+    (best,) = tuning_result.result_json(result)["best"]
     assert best["counters"]["call"]["l2_read_sectors"] == 579560.0
     assert best["no_counters"] is None
     assert len(called()) == 1
@@ -177,7 +177,7 @@ def test_nobody_counts_where_nobody_asked(device):
     result = tuned(4096, wanted=False)
     assert result.counted == ()
     assert "no_counters" not in dict(section(result).extra)
-    assert "counters" not in tuning.result_json(result)["best"][0]
+    assert "counters" not in tuning_result.result_json(result)["best"][0]
 
 
 def test_what_was_counted_stays_when_other_sizes_are_tuned(device):
