@@ -82,8 +82,10 @@ def container(site, bare, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def tuned(container):
-    """What a tune of every choice that there is said."""
-    return container("tune", "--kernel", "decode", "--n", str(N), "--exhaustive", "--quick", "--json")
+    """What a tune of every choice that there is said; the budget is for a crowded machine."""
+    return container(
+        "tune", "--kernel", "decode", "--n", str(N), "--exhaustive", "--quick", "--budget", "100s", "--json"
+    )
 
 
 @needs_torch
