@@ -1,0 +1,1 @@
+"""Gradients of the gated MLP by its input and its weights."""
