@@ -26,6 +26,10 @@ PROGRAM = """
 
 int SYMBOL(void *const *buffers, const int64_t *dims, void *workspace, int threads);
 int64_t SYMBOL_workspace(const int64_t *dims, int threads);
+#if %(prepares)d
+int64_t SYMBOL_prepared(const int64_t *dims);
+int SYMBOL_prepare(void *const *buffers, const int64_t *dims, int threads);
+#endif
 
 enum { BUFFERS = %(buffers)d, INPUTS = %(inputs)d, DIMS = %(dims)d, PROBLEMS = %(problems)d };
 static const int64_t all_dims[PROBLEMS][DIMS + 1] = {%(all_dims)s};
@@ -61,13 +65,17 @@ static void fill(void *buffer, int b, int64_t count)
 
 static int run(int p, int threads)
 {
-    void *buffers[BUFFERS], *workspace = room(SYMBOL_workspace(all_dims[p], threads));
+    void *buffers[BUFFERS + 1] = {0}, *workspace = room(SYMBOL_workspace(all_dims[p], threads));
     for (int b = 0; b < BUFFERS; b++) {
         buffers[b] = room(counts[p][b] * item_bytes[b]);
         if (b < INPUTS) fill(buffers[b], b, counts[p][b]);
     }
+#if %(prepares)d
+    buffers[BUFFERS] = room(SYMBOL_prepared(all_dims[p]));
+    if (SYMBOL_prepare(buffers, all_dims[p], threads)) return -1;
+#endif
     int code = SYMBOL(buffers, all_dims[p], workspace, threads);
-    for (int b = 0; b < BUFFERS; b++) free(buffers[b]);
+    for (int b = 0; b <= BUFFERS; b++) free(buffers[b]);
     free(workspace);
     return code;
 }
@@ -113,6 +121,7 @@ def program(spec, variant, problems, knobs):
         "inputs": len(spec.buffers) - len(spec.written),
         "dims": len(dims[0]),
         "problems": len(problems),
+        "prepares": bool(variant.prepares),
         "all_dims": ", ".join(_row(row) for row in dims),
         "counts": ", ".join(_row(row) for row in sizes),
         "item_bytes": ", ".join(str(ITEM_BYTES[types[name]]) for name in spec.buffers),
