@@ -11,6 +11,7 @@ from advisor import __version__
 from advisor.codec import digest, to_json
 from advisor.device import is_device
 from advisor.kernels.executor import Ask, Executor
+from advisor.kernels.gpu.messages import COMPILERS
 from advisor.records import STATUSES, Choice, Measurement, Pairs, Problem, Verdict, pairs
 from advisor.search import drift, protocol
 from advisor.search.drift import Watch
@@ -58,7 +59,8 @@ class Run:
         self.watches: list[Watch] = []
         self._watch: Watch | None = None
         self._races = 0
-        self._pace = Pace(1 if is_device(request.machine.limits_id) else cpu_budget(request.machine))
+        cpus = cpu_budget(request.machine)
+        self._pace = Pace(min(COMPILERS, cpus) if is_device(request.machine.limits_id) else cpus)
 
     # --- the log ---
 

@@ -163,12 +163,13 @@ def one(run: Run, problem: Problem, before: Neighbour | None, left: Sequence[Pro
 def _build_ahead(run: Run, place: Place) -> None:
     """Compile all builds at once where that keeps every CPU busy for a few seconds at most, if the budget has room.
 
-    Built one batch at a time, most CPUs would stand idle, and the search would shy away from what is not built yet.
+    Built one batch at a time, most CPUs would stand idle, and the search would shy away from what is not built yet. An
+    executor is asked to be ready all the same: the time that a device's worker takes to start is no problem's share.
     """
     binaries = {binary(choice.build) for choice in place.choices}
     few = len(binaries) <= BUILDS_A_CPU * cpu_budget(run.request.machine)
-    if few and run.build_s(place.choices) <= AHEAD_SHARE * (run.deadline - run.clock()):
-        run.prepare(place.problem, place.choices)
+    ahead = few and run.build_s(place.choices) <= AHEAD_SHARE * (run.deadline - run.clock())
+    run.prepare(place.problem, place.choices if ahead else ())
 
 
 def _place(run: Run, problem: Problem, before: Neighbour | None) -> Place:

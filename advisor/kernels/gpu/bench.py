@@ -11,6 +11,7 @@ import importlib.util
 import math
 import os
 import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,7 +19,7 @@ import numpy as np
 from advisor.kernels.gpu import foreign
 from advisor.kernels.gpu import operands as ops
 from advisor.kernels.gpu.driver import Call, Driver, Replay
-from advisor.kernels.gpu.messages import Case, Compile, Program, Trial
+from advisor.kernels.gpu.messages import COMPILERS, Case, Compile, Program, Trial
 from advisor.kernels.gpu.source import text
 from advisor.kernels.judge import Judgement, relative_error
 from advisor.kernels.messages import Binary, Reply
@@ -76,10 +77,19 @@ class Bench:
     # --- compiling ---
 
     def compile(self, asked: Compile) -> Reply:
-        """Compile programs ahead; those that fail are told, and fail again when they are asked for."""
+        """Compile programs ahead; those that fail are told, and fail again when they are asked for.
+
+        CUDA programs are compiled side by side, a few threads in the compiler at a time.
+        """
         start, failed = time.monotonic(), []
         if asked.problem is not None:
             self._rehearse(asked.problem)
+        new = [one for one in asked.programs if one.language == "cuda" and one not in self._programs]
+        with ThreadPoolExecutor(COMPILERS) as crew:
+            built = [(program, crew.submit(self._build, program)) for program in new]
+        for program, future in built:
+            if future.exception() is None:
+                self._programs[program] = future.result()
         for program in asked.programs:
             try:
                 self._program(program)
@@ -87,11 +97,14 @@ class Bench:
                 failed.append(str(error).splitlines()[0])
         return Reply("ok", "\n".join(failed), kernel_s=time.monotonic() - start)
 
+    def _build(self, program: Program) -> Any:
+        source = text(program.path, program.source_hash)
+        return self.driver.build(source, program.options, program.symbol)
+
     def _program(self, program: Program) -> Any:
         if program not in self._programs:
             if program.language == "cuda":
-                source = text(program.path, program.source_hash)
-                self._programs[program] = self.driver.build(source, program.options, program.symbol)
+                self._programs[program] = self._build(program)
             else:
                 key = short_hash(repr(program).encode())
                 binary = Binary("", program.symbol, key, (), (), program.path, program.source_hash)

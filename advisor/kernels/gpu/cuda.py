@@ -66,7 +66,8 @@ class CudaDriver:
         return self._nvml()
 
     def build(self, source: str, options: Sequence[str], symbol: str) -> Any:
-        """Compile by NVRTC, from CuPy's cache where the same text and options lie there."""
+        """Compile by NVRTC, from CuPy's cache where the same text and options lie there; from any thread."""
+        cupy.cuda.Device(0).use()  # a thread that never called CUDA has no context to load into
         code, few = as_text(source, options)
         try:
             return cupy.RawModule(code=code, options=few, backend="nvrtc").get_function(symbol)

@@ -10,6 +10,9 @@ from advisor.errors import BadInput
 from advisor.kernels.gpu.geometry import Geometry
 from advisor.records import Pairs, Problem
 
+COMPILERS = 8
+"""CUDA programs that a worker compiles at a time."""
+
 
 class Hello(NamedTuple):
     """The first line: where the spec is, the seed of inputs, the device's UUID for its clocks."""

@@ -56,7 +56,7 @@ class GpuPool:
         return self._measure(problem, choice, Ask(0, limit_s), draw)
 
     def prepare(self, problem: Problem, choices: Iterable[Choice]) -> Prepared:
-        """Compile or import the programs of these choices ahead, and what checking them takes.
+        """Start the worker, compile or import the programs of these choices ahead, and what checking them takes.
 
         Failures are told by the measurements. What is compiled for a shape, Triton's, is compiled by its first call.
         """
@@ -68,8 +68,6 @@ class GpuPool:
             except AdvisorError:
                 continue
             programs[self._program(variant, problem, choice.build)] = None
-        if not programs:
-            return Prepared(0, 0, 0.0)
         answer = self.crew.ask(Compile(tuple(programs), problem), 0.0)
         failed = len(answer.reply.reason.splitlines()) if answer.reply else len(programs)
         return Prepared(len(programs) - failed, failed, time.monotonic() - start)
