@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import argparse
 import concurrent.futures
+import contextlib
 import functools
 import json
 import math
@@ -33,6 +34,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from spaces_judge import Array, Broken, Curves, Done, against, curves, mean_at, score
+from spaces_more import more
 from spaces_peers import absent, strategies
 
 from advisor.errors import AdvisorError, BadInput, Missing
@@ -41,6 +43,9 @@ from advisor.search.replay import Account, Recorded, Setting, load
 BUDGETS, PRIOR_BUDGETS = (25, 50, 100, 200), (1, 5, 10, 25)
 OURS = "ours"
 HERE = Path(__file__).resolve().parent
+
+LIMIT_S = 600
+"""A search that takes longer is taken for stuck: Kernel Tuner's hybrid_vndx asks nothing more on some tiny spaces."""
 
 
 class Task(NamedTuple):
@@ -74,7 +79,7 @@ def loaded(files: Sequence[Path]) -> dict[str, Recorded]:
         try:
             found[str(path)] = space = load(path)
         except AdvisorError as error:
-            print(f"left out: {error}", file=sys.stderr)
+            print(f"{path.name} left out: {error}", file=sys.stderr)
             continue
         for note in space.notes:
             print(note, file=sys.stderr)
@@ -115,9 +120,26 @@ def _space(path: str) -> Recorded:
 def search(task: Task) -> Done | Broken:
     """Run one search; a strategy that cannot cope with a space must not end the others."""
     try:
-        return _search(task)
+        with time_limit(LIMIT_S):
+            return _search(task)
     except Exception as error:
         return Broken(task.strategy, _space(task.path).label, f"{type(error).__name__}: {error}"[:200])
+
+
+@contextlib.contextmanager
+def time_limit(seconds: float) -> Iterator[None]:
+    """A TimeoutError in the block when it takes longer; of the main thread, whose alarm is put back afterwards."""
+
+    def ring(number: int, frame: object) -> None:
+        raise TimeoutError(f"it had not ended after {seconds:g} s")
+
+    before = signal.signal(signal.SIGALRM, ring)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
 
 
 def _search(task: Task) -> Done:
@@ -125,7 +147,7 @@ def _search(task: Task) -> Done:
     space = _space(task.path)
     known = tuple(_space(path) for path in task.known)
     account = Account(space, task.setting)
-    run = strategies(bool(task.known))[task.strategy]
+    run = {**strategies(bool(task.known)), **more()}[task.strategy]
     began = time.process_time()
     run(account, task.setting.seed, known)
     own_ms = (time.process_time() - began) * 1e3 / max(1, len(account.told))
@@ -283,7 +305,7 @@ def parsed(words: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("dir", nargs="?", type=Path, default=HERE.parent.parent / "shared" / "spaces")
     parser.add_argument("--seeds", type=int, default=25)
     parser.add_argument("--first-seed", type=int, default=0)
-    parser.add_argument("--strategies", default="", help="comma separated; all by default")
+    parser.add_argument("--strategies", default="", help="comma separated; all but those of spaces_more.py by default")
     parser.add_argument("--kernel", default="", help="only these kernels' spaces, comma separated")
     parser.add_argument("--prior", action="store_true", help="the same kernel's other devices are known")
     parser.add_argument("--noise", type=int, nargs="?", const=1, default=0, help="tell the mean of K raw runs")
@@ -292,8 +314,9 @@ def parsed(words: Sequence[str] | None) -> argparse.Namespace:
     arguments = parser.parse_args(words)
     if min(arguments.seeds, arguments.jobs) < 1 or min(arguments.noise, arguments.first_seed) < 0:
         parser.error("--seeds and --jobs are at least 1, --noise and --first-seed at least 0")
-    known = list(strategies(arguments.prior))
-    arguments.strategies = arguments.strategies.split(",") if arguments.strategies else known
+    usual = list(strategies(arguments.prior))
+    known = [*usual, *more()]
+    arguments.strategies = arguments.strategies.split(",") if arguments.strategies else usual
     if unknown := [name for name in arguments.strategies if name not in known]:
         parser.error(f"no such strategy: {', '.join(unknown)}; there are {', '.join(known)}")
     return arguments

@@ -26,9 +26,12 @@ KERNEL_TUNER = {
 }
 """Our name -> its module. Options stay at Kernel Tuner's defaults, which its authors tuned on these kernels."""
 
-TPE_ASKS = 10
-"""TPE proposes what it knows already and what is not in the space; after so many in a row it is given a new
-configuration at random. Without that help 9 of 20 searches hung on a few configurations."""
+ASKS = 10
+"""Optuna's samplers propose what they know already and what is not in the space; after so many in a row they are given
+a new configuration at random. Without that help 9 of 20 searches by TPE hung on a few configurations."""
+
+PLAIN = (int, float, str, type(None))
+"""What Optuna takes as the value of a category without a warning; a truth value is an int."""
 
 Search = Callable[[Account, int, Sequence[Recorded]], None]
 """Evaluates until nothing is left. Takes an account, a seed, and the same kernel's spaces on other devices."""
@@ -54,13 +57,17 @@ def random_search(account: Account, seed: int, known: Sequence[Recorded] = ()) -
 # --- ours ---
 
 
-def _rows(space: Recorded) -> list[dict[str, Any]]:
-    return [dict(zip(space.names, row, strict=True)) for row in space.configurations]
+def rows_of(space: Recorded) -> list[dict[str, Any]]:
+    """Each configuration as name -> number, truth value, text or None; anything else, such as a list, as its text."""
+    return [
+        {name: value if isinstance(value, PLAIN) else str(value) for name, value in zip(space.names, row, strict=True)}
+        for row in space.configurations
+    ]
 
 
 def _times(space: Recorded) -> list[tuple[dict[str, Any], float | None]]:
     times = [None if failed else float(ms) for ms, failed in zip(space.time_ms, space.failed, strict=True)]
-    return list(zip(_rows(space), times, strict=True))
+    return list(zip(rows_of(space), times, strict=True))
 
 
 def ours(account: Account, seed: int, known: Sequence[Recorded] = ()) -> None:
@@ -69,7 +76,7 @@ def ours(account: Account, seed: int, known: Sequence[Recorded] = ()) -> None:
     from optuna.trial import TrialState
 
     optuna.logging.set_verbosity(optuna.logging.ERROR)
-    rows = _rows(account.space)
+    rows = rows_of(account.space)
     others = elsewhere_log(rows, [_times(other) for other in known]) if known else None
     sampler = ListSampler(rows, seed=seed, batch=1, others=others)
     study = optuna.create_study(sampler=sampler)
@@ -157,34 +164,45 @@ def kernel_tuner(name: str) -> Search:
 # --- Optuna ---
 
 
-def tpe(account: Account, seed: int, known: Sequence[Recorded] = ()) -> None:
-    """Optuna's TPE with its defaults, the parameters categorical.
+def optuna_search(make: Callable[[int], Any]) -> Search:
+    """One of Optuna's samplers, the parameters categorical; `make`: the sampler of a seed.
 
     What is not in the space and what failed is told as failed; the former is not counted. What was known is told again
-    and not counted. See `TPE_ASKS` for the help it is given.
+    and not counted. See `ASKS` for the help it is given.
     """
-    import optuna
-    from optuna.trial import TrialState
 
-    optuna.logging.set_verbosity(optuna.logging.ERROR)
-    lists = {name: listed for name, listed in values(account.space).items() if len(listed) > 1}
-    positions = _codes(account.space, lists)
-    codes = list(positions)
-    distributions: Any = {name: CategoricalDistribution(range(len(lists[name]))) for name in lists}
-    study = optuna.create_study(sampler=optuna.samplers.TPESampler(seed=seed))
-    chance, idle = random.Random(seed), 0
-    while account.left > 0:
-        if idle >= TPE_ASKS:
-            new = [index for index in range(len(codes)) if index not in account.told]
-            study.enqueue_trial(dict(zip(lists, codes[chance.choice(new)], strict=True)))
-        trial = study.ask(distributions)
-        index = positions.get(tuple(trial.params[name] for name in lists))
-        idle = idle + 1 if index is None or index in account.told else 0
-        value = None if index is None else account.evaluate(index)
-        if value is None:
-            study.tell(trial, state=TrialState.FAIL)
-        else:
-            study.tell(trial, value)
+    def search(account: Account, seed: int, known: Sequence[Recorded] = ()) -> None:
+        import optuna
+        from optuna.trial import TrialState
+
+        optuna.logging.set_verbosity(optuna.logging.ERROR)
+        lists = {name: listed for name, listed in values(account.space).items() if len(listed) > 1}
+        positions = _codes(account.space, lists)
+        codes = list(positions)
+        distributions: Any = {name: CategoricalDistribution(range(len(lists[name]))) for name in lists}
+        study = optuna.create_study(sampler=make(seed))
+        chance, idle = random.Random(seed), 0
+        while account.left > 0:
+            if idle >= ASKS:
+                new = [index for index in range(len(codes)) if index not in account.told]
+                study.enqueue_trial(dict(zip(lists, codes[chance.choice(new)], strict=True)))
+            trial = study.ask(distributions)
+            index = positions.get(tuple(trial.params[name] for name in lists))
+            idle = idle + 1 if index is None or index in account.told else 0
+            value = None if index is None else account.evaluate(index)
+            if value is None:
+                study.tell(trial, state=TrialState.FAIL)
+            else:
+                study.tell(trial, value)
+
+    return search
+
+
+def tpe(account: Account, seed: int, known: Sequence[Recorded] = ()) -> None:
+    """Optuna's TPE with its defaults."""
+    from optuna.samplers import TPESampler
+
+    optuna_search(lambda number: TPESampler(seed=number))(account, seed, known)
 
 
 def _codes(space: Recorded, lists: dict[str, list[Any]]) -> dict[tuple[int, ...], int]:

@@ -8,8 +8,9 @@ import json
 import numpy as np
 import pytest
 import spaces
-from recorded import REAL, put, small
+from recorded import REAL, entry, failure, put, small
 from spaces_judge import Broken, Done, against, curves, score
+from spaces_more import more
 from spaces_peers import random_search, strategies
 
 from advisor.search.replay import Account, Setting, load
@@ -91,6 +92,59 @@ def test_every_strategy_takes_values_that_are_no_numbers(tmp_path, name):
     account = Account(load(put(tmp_path / "made-text.json", document)), Setting(12))
     strategies(prior=False)[name](account, 0, ())
     assert account.left == 0 or name in SHORT
+
+
+@pytest.mark.parametrize("name", [name for name in more() if name != "gp"])  # that one takes a second a search
+def test_searches_that_are_run_by_name_use_their_evaluations_and_are_decided_by_their_seed(space, name, monkeypatch):
+    monkeypatch.setattr("spaces_more.TREES", 5)
+
+    def order(seed):
+        account = Account(space, Setting(11, seed))
+        more()[name](account, seed, ())
+        return account.curve().order
+
+    first = order(1)
+    assert len(first) == 11
+    assert first == order(1)
+    assert first != order(2)
+
+
+ODD = {
+    "one parameter with one value": [{"a": 1}],
+    "values of several kinds": [{"a": value, "b": k % 2} for k, value in enumerate([1, 2.5, "x", True, None, "1"])],
+    "a parameter that some lack": [{"a": 1}, {"a": 2, "b": 3}, {"b": 4}, {"a": 4, "b": 3}],
+    "lists": [{"a": [1, 2]}, {"a": [2, 1]}, {"a": [4, 4]}],
+    "zero and below": [{"a": k - 3, "b": 0.1 * k} for k in range(8)],
+}
+
+
+@pytest.mark.parametrize("kind", ODD)
+@pytest.mark.parametrize("prior", [False, True])
+def test_the_command_copes_with_spaces_unlike_the_usual_ones(tmp_path, capsys, kind, prior):
+    for device in ("one", "two"):
+        results = [entry(one, [1.0 + k, 1.1 + k]) for k, one in enumerate(ODD[kind])]
+        results += [failure(dict.fromkeys(ODD[kind][0], f"bad {k}")) for k in range(2)]
+        put(tmp_path / f"odd-{device}.T4.json", {"metadata": {"timeunit": "ms"}, "results": results})
+    put(tmp_path / "odd-broken.T4.json", {"metadata": {"timeunit": "ms"}, "results": [failure({"a": 1})]})
+    words = ["--seeds", "1", "--jobs", "1", "--noise", "--strategies", "ours,tpe,random"]
+    words += ["--prior"] if prior else []
+    assert spaces.main([str(tmp_path), *words]) == 0
+    told = capsys.readouterr()
+    assert "odd-broken.T4.json left out" in told.err  # failures alone are no space
+    assert "ended in" not in told.err
+    assert "geometric mean, all: 2 spaces" in told.out
+
+
+def test_a_search_that_does_not_end_is_ended(folder, capsys, monkeypatch):
+    def stuck(account, seed, known):
+        while True:
+            pass
+
+    searches = {**strategies(prior=False), "tpe": stuck}
+    monkeypatch.setattr(spaces, "strategies", lambda prior: searches)
+    monkeypatch.setattr(spaces, "LIMIT_S", 0.1)
+    assert spaces.main([str(folder), "--seeds", "1", "--jobs", "1", "--strategies", "tpe,random"]) == 3
+    assert "tpe left out: on made-one it ended in TimeoutError" in capsys.readouterr().err
 
 
 @pytest.mark.skipif(not INSTALLED, reason="Kernel Tuner is not installed")
