@@ -167,7 +167,9 @@ def test_kernels_and_the_command_are_found_in_the_wheel(target, tmp_path):
     assert found["file"].startswith(str(target))
     assert found["points"] == {"decode": "advisor.kernels.decode"}
     assert found["commands"] == {"advisor": "advisor.start:main"}
-    assert found["kernels"] == ["backward", "decode", "forward", "fused"]
+    rows = ["mlp", "mlp_backward", "rmsnorm", "rmsnorm_backward"]
+    assert found["kernels"] == ["backward", "decode", "forward", "fused", *rows]
+    assert all((target / f"advisor/kernels/{kernel}/fortran.f90").is_file() for kernel in rows)
     assert found["folders"] == [os.path.realpath(target / "advisor/kernels/decode")]
     sources = [path for kind in ("*.c", "torch_*.py") for path in (ROOT / "advisor/kernels/decode").glob(kind)]
     assert set(found["variants"]) == {path.stem for path in sources}
