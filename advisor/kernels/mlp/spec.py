@@ -20,7 +20,9 @@ MOST_SLOPE = 1.1
 
 
 class Part(NamedTuple):
-    """What some elements f of h contribute to some rows: y [rows,d], squares of h and of its error [rows]."""
+    """What some elements f of h contribute to some rows: y [rows,d], squares of h [rows], and the squares of its errors
+    times those of the weights that they meet [rows,d].
+    """
 
     y: Array
     squares: Array
@@ -71,11 +73,11 @@ def _rows(x: Array, weights: list[Array], u: float) -> tuple[Array, Array]:
     2. silu moves by at most MOST_SLOPE times that; 1 + exp(-a) is wrong by u |a| for the rounding of the exponent and
        5 u for exponential, sum, quotient and storing.
     3. h = silu(a) b: the errors of both, each times the other, and u.
-    4. y sums f terms h wd. The errors of h are those of different sums, so they add as their squares do: by at most
-       the root of their sum of squares times the largest |wd|; the sum itself is wrong by e(f) |h| |wd|.
+    4. y sums f terms h wd. The errors of h are those of different sums, so they add as their squares do, each
+       times its weight; the sum itself is wrong by e(f) |h| |wd|.
     """
     width = weights[0].shape[0]
-    y, squares, errors = np.zeros(x.shape), np.zeros(len(x)), np.zeros(len(x))
+    y, squares, errors = np.zeros(x.shape), np.zeros(len(x)), np.zeros(x.shape)
     for first in range(0, width, WITHIN_AT_ONCE):
         part = _part(x, [one.astype(np.float64) for one in _slices(weights, first)], u)
         y += part.y
@@ -83,8 +85,7 @@ def _rows(x: Array, weights: list[Array], u: float) -> tuple[Array, Array]:
         errors += part.errors
     wd = weights[2]
     rows_norm = np.sqrt(np.einsum("df,df->d", wd, wd, dtype=np.float64))
-    largest = np.abs(wd).max(axis=1).astype(np.float64)
-    bound = np.sqrt(errors)[:, None] * largest + spread(width, u) * np.sqrt(squares)[:, None] * rows_norm
+    bound = np.sqrt(errors) + spread(width, u) * np.sqrt(squares)[:, None] * rows_norm
     return y, bound + u * np.abs(y)
 
 
@@ -101,7 +102,7 @@ def _part(x: Array, weights: list[Array], u: float) -> Part:
     product = spread(x.shape[1], u) * norms(x)[:, None]
     gate = MOST_SLOPE * product * norms(wg) + (np.abs(a) + 5) * u * np.abs(silu)
     error = np.abs(b) * gate + np.abs(silu) * product * norms(wu) + u * np.abs(h)
-    return Part(h @ wd.T, np.square(h).sum(axis=1), np.square(error).sum(axis=1))
+    return Part(h @ wd.T, np.square(h).sum(axis=1), np.square(error) @ np.square(wd).T)
 
 
 SPEC = MlpSpec()

@@ -11,7 +11,7 @@ with silu'(a) = s (1 + a (1 - s)), s = 1 / (1 + exp(-a)). a and b are made anew,
 
 from __future__ import annotations
 
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -42,14 +42,15 @@ class Within(NamedTuple):
 class Part(NamedTuple):
     """What some rows and elements f contribute to the gradients: gx [rows,d]; gwg, gwu [f,d]; gwd [d,f].
 
-    `across`: squares of ga, gb and of their errors, summed over f: [4,rows]. `down`: squares of ga, gb, h and of their
-    errors, summed over rows: [6,f].
+    `errors`: the same four of squares: those of the errors of ga, gb and h times those of what they meet. `across`:
+    squares of ga and gb, summed over f: [2,rows]. `down`: squares of ga, gb and h, summed over rows: [3,f].
     """
 
     gx: Array
     gwg: Array
     gwu: Array
     gwd: Array
+    errors: tuple[Array, Array, Array, Array]
     across: Array
     down: Array
 
@@ -76,14 +77,13 @@ class MlpBackwardSpec(GatedSpec):
         """All gradients in float64. Each weight's sums over all rows, so none of them can be known for less.
 
         Sums are bounded as in mlp/spec.py: errors of their terms, which come from different sums, add as their squares
-        do, times the largest number that they meet; the sum itself is wrong by e(length) times the product of norms.
+        do, each times what it meets; the sum itself is wrong by e(length) times the product of norms.
         """
         m, u = dims_of(problem), unit(problem)
         x, gy = as_rows(inputs, ["x", "gy"])
         weights = [inputs[name].astype(np.float64) for name in WEIGHTS]
-        gx, across = np.zeros(x.shape), np.zeros((4, m.rows))
-        found = [np.zeros(one.shape) for one in weights]
-        down = np.zeros((6, m.d_ff))
+        across, down = np.zeros((2, m.rows)), np.zeros((3, m.d_ff))
+        found, errors = ([np.zeros(one.shape) for one in (x, *weights)] for _ in range(2))
         starts = range(0, m.rows, ROWS_AT_ONCE)
         for first in range(0, m.d_ff, WITHIN_AT_ONCE):
             some = slice(first, first + WITHIN_AT_ONCE)
@@ -91,18 +91,17 @@ class MlpBackwardSpec(GatedSpec):
             tasks = [slice(start, start + ROWS_AT_ONCE) for start in starts]
             parts = in_parallel(lambda rows, own=own: _part(x[rows], gy[rows], own, u), tasks)  # type: ignore[misc]
             for rows, part in zip(tasks, parts, strict=True):
-                gx[rows] += part.gx
+                places: tuple[Any, ...] = (rows, some, some, (slice(None), some))
+                for at, place in enumerate(places):
+                    found[at][place] += part[at]
+                    errors[at][place] += part.errors[at]
                 across[:, rows] += part.across
-                found[0][some] += part.gwg
-                found[1][some] += part.gwu
-                found[2][:, some] += part.gwd
                 down[:, some] += part.down
-        bounds = _bounds(x, gy, weights, (np.sqrt(across), np.sqrt(down)), u)
-        values = (gx.reshape(inputs["x"].shape), *found)
-        bounds = (bounds[0].reshape(inputs["x"].shape), *bounds[1:])
+        sums = _sums(x, gy, weights, (np.sqrt(across), np.sqrt(down)), u)
+        shapes = self.shapes(problem)
         return {
-            name: Expected(one, tolerance(bound + u * np.abs(one), one))
-            for name, one, bound in zip(self.written, values, bounds, strict=True)
+            name: Expected(one.reshape(shapes[name]), tolerance(np.sqrt(squares) + bound + u * np.abs(one), one))
+            for name, one, squares, bound in zip(self.written, found, errors, sums, strict=True)
         }
 
 
@@ -130,29 +129,32 @@ def _within(x: Array, gy: Array, weights: tuple[Array, Array, Array], u: float) 
 
 def _part(x: Array, gy: Array, weights: tuple[Array, Array, Array], u: float) -> Part:
     found = _within(x, gy, weights, u)
-    squares = [np.square(one) for one in found]
+    ga, gb, h, *errors = (np.square(one) for one in found)
+    x_squares, gy_squares = np.square(x), np.square(gy)
     return Part(
         gx=found.ga @ weights[0] + found.gb @ weights[1],
         gwg=found.ga.T @ x,
         gwu=found.gb.T @ x,
         gwd=gy.T @ found.h,
-        across=np.stack([squares[index].sum(axis=1) for index in (0, 1, 3, 4)]),
-        down=np.stack([one.sum(axis=0) for one in squares]),
+        errors=(
+            errors[0] @ np.square(weights[0]) + errors[1] @ np.square(weights[1]),
+            errors[0].T @ x_squares,
+            errors[1].T @ x_squares,
+            gy_squares.T @ errors[2],
+        ),
+        across=np.stack([ga.sum(axis=1), gb.sum(axis=1)]),
+        down=np.stack([one.sum(axis=0) for one in (ga, gb, h)]),
     )
 
 
-def _bounds(x: Array, gy: Array, weights: list[Array], sizes: tuple[Array, Array], u: float) -> tuple[Array, ...]:
-    """Bounds of the errors of gx [rows,d], gwg, gwu [f,d] and gwd [d,f]."""
+def _sums(x: Array, gy: Array, weights: list[Array], sizes: tuple[Array, Array], u: float) -> tuple[Array, ...]:
+    """What the sums of gx [rows,d], gwg, gwu [f,d] and gwd [d,f] are wrong by themselves."""
     wg, wu, _ = weights
-    (ga, gb, ga_error, gb_error), (ga_down, gb_down, h_down, *errors_down) = sizes[0][:, :, None], sizes[1]
+    (ga, gb), (ga_down, gb_down, h_down) = sizes[0][:, :, None], sizes[1]
     over_f, over_rows = spread(2 * len(wg), u), spread(len(x), u)
-    gx = ga_error * np.abs(wg).max(axis=0) + gb_error * np.abs(wu).max(axis=0)
-    gx += over_f * (ga * norms(wg.T) + gb * norms(wu.T))
-    most_x, size_x, most_gy, size_gy = np.abs(x).max(axis=0), norms(x.T), np.abs(gy).max(axis=0), norms(gy.T)
-    gwg = np.outer(errors_down[0], most_x) + over_rows * np.outer(ga_down, size_x)
-    gwu = np.outer(errors_down[1], most_x) + over_rows * np.outer(gb_down, size_x)
-    gwd = np.outer(most_gy, errors_down[2]) + over_rows * np.outer(size_gy, h_down)
-    return gx, gwg, gwu, gwd
+    gx = over_f * (ga * norms(wg.T) + gb * norms(wu.T))
+    gwg, gwu = (over_rows * np.outer(one, norms(x.T)) for one in (ga_down, gb_down))
+    return gx, gwg, gwu, over_rows * np.outer(norms(gy.T), h_down)
 
 
 SPEC = MlpBackwardSpec()

@@ -84,7 +84,7 @@ def test_what_is_wrong_is_outside_of_it(what):
         wrong |= {"wd": np.concatenate([inputs["wd"][:, :-1], np.zeros((64, 1), np.float32)], axis=1)}
     else:
         wrong = {name: array.astype(np.float16) for name, array in inputs.items()}
-    assert relative_error(formula(wide(wrong)), expected.values) > 3 * expected.tolerance
+    assert relative_error(formula(wide(wrong)), expected.values) > 8 * expected.tolerance
 
 
 def test_outliers_go_far_to_both_sides_of_silu():
