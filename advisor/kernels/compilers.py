@@ -119,7 +119,7 @@ def find_compiler(name: str) -> Compiler:
 def _compilers(path: str, cc: str, cache: str) -> tuple[Compiler, ...]:
     found: dict[str, Compiler] = {}
     for program in _programs(path, cc):
-        compiler = _remembered(program, cache) or _tried(program, cache)
+        compiler = remembered(program, cache) or _tried(program, cache)
         if compiler is not None:
             found.setdefault(compiler.name, compiler)
     return tuple(sorted(found.values(), key=_order))
@@ -163,7 +163,8 @@ def private_child(cache: str, name: str) -> str:
     return private(os.path.join(private(cache), name))
 
 
-def _remembered(program: str, cache: str) -> Compiler | None:
+def remembered(program: str, cache: str) -> Compiler | None:
+    """The compiler that a program was found to be when it was tried, None where that is not known."""
     try:
         with open(_memory_file(program, cache), encoding="utf-8") as file:
             data = json.load(file)
@@ -182,7 +183,12 @@ def _tried(program: str, cache: str) -> Compiler | None:
     if runtime is None:
         return None
     compiler = Compiler(f"{family}-{major}", program, version, "c", runtime)
-    path = _memory_file(program, cache)
+    return remember(compiler, cache)
+
+
+def remember(compiler: Compiler, cache: str) -> Compiler:
+    """Note a compiler that was tried, so that the next process need not try it again; returns it."""
+    path = _memory_file(compiler.path, cache)
     with open(f"{path}.{os.getpid()}", "w", encoding="utf-8") as file:
         json.dump(compiler._asdict(), file)
     os.replace(file.name, path)

@@ -16,8 +16,9 @@ import tempfile
 from collections.abc import Sequence
 
 from advisor.errors import UnknownName
-from advisor.kernels.compilers import CHECK_LIMIT_S, PROBE_PY, Compiler, compilers, flags
+from advisor.kernels.compilers import CHECK_LIMIT_S, PROBE_PY, Compiler, compilers, flags, remember, remembered
 from advisor.kernels.process import run
+from advisor.paths import cache_dir
 
 LANGUAGE = "fortran"
 
@@ -45,17 +46,24 @@ end function
 def fortran_compilers() -> tuple[Compiler, ...]:
     """Fortran compilers on PATH that build and load an OpenMP library, gfortran before flang, newest first.
 
-    Each is tried once a process, with the flags that variants are built with: half a second. One without a C compiler
-    of the same OpenMP runtime, which the frame needs, is left out.
+    Each is tried once, with the flags that variants are built with; what works is remembered as for C compilers. One
+    without a C compiler of the same OpenMP runtime, which the frame needs, is left out.
     """
-    return _fortran_compilers(os.environ.get("PATH", os.defpath), compilers())
+    return _fortran_compilers(os.environ.get("PATH", os.defpath), compilers(), cache_dir())
 
 
 @functools.lru_cache(maxsize=8)
-def _fortran_compilers(path: str, in_c: tuple[Compiler, ...]) -> tuple[Compiler, ...]:
-    tried = (_tried(program, in_c) for program in _programs(path))
-    found = {one.name: one for one in reversed([one for one in tried if one])}
-    return tuple(sorted(found.values(), key=_order))
+def _fortran_compilers(path: str, in_c: tuple[Compiler, ...], cache: str) -> tuple[Compiler, ...]:
+    working = (remembered(program, cache) or _tried(program, cache) for program in _programs(path))
+    found = {one.name: one for one in reversed([one for one in working if one])}
+    framed = (_with_frame(one, in_c) for one in found.values())
+    return tuple(sorted((one for one in framed if one), key=_order))
+
+
+def _with_frame(compiler: Compiler, in_c: Sequence[Compiler]) -> Compiler | None:
+    """The tool that it is together with the C compiler behind it; None without one."""
+    behind = _behind(in_c, compiler.runtime)
+    return compiler._replace(version=f"{compiler.version}\nframe: {behind.version}") if behind else None
 
 
 def _order(compiler: Compiler) -> tuple[int, int]:
@@ -73,8 +81,8 @@ def _programs(path: str) -> list[str]:
     return list(dict.fromkeys(os.path.realpath(name) for name in (*plain, *versioned) if name))
 
 
-def _tried(program: str, in_c: Sequence[Compiler]) -> Compiler | None:
-    """Build and load an OpenMP library, and find the C compiler whose runtime it shares."""
+def _tried(program: str, cache: str) -> Compiler | None:
+    """Build and load an OpenMP library; a compiler that fails is tried again by the next process, it may be mended."""
     status, text = run([program, "--version"], CHECK_LIMIT_S)
     number = re.search(r"(\d+)\.\d+", text)
     family = "gfortran" if "GNU Fortran" in text else "flang" if "flang" in text else ""
@@ -82,11 +90,9 @@ def _tried(program: str, in_c: Sequence[Compiler]) -> Compiler | None:
         return None
     with tempfile.TemporaryDirectory(prefix="advisor-") as folder:
         runtime = _runtime(program, folder)
-    behind = _behind(in_c, runtime)
-    if behind is None:
+    if not runtime:
         return None
-    version = f"{text.strip()}\nframe: {behind.version}"
-    return Compiler(f"{family}-{number[1]}", program, version, LANGUAGE, behind.runtime)
+    return remember(Compiler(f"{family}-{number[1]}", program, text.strip(), LANGUAGE, runtime), cache)
 
 
 def _runtime(program: str, folder: str) -> str:

@@ -84,15 +84,27 @@ def test_the_first_compilers_have_one_of_it():
 def test_one_that_cannot_build_is_left_out(tmp_path, text):
     program(tmp_path / "gfortran", text)
     program(tmp_path / "flang-99", text)
-    assert fortran._fortran_compilers(str(tmp_path), compilers()) == ()
+    assert fortran._fortran_compilers(str(tmp_path), compilers(), str(tmp_path / "cache")) == ()
 
 
 @needs_fortran
-def test_one_without_a_c_compiler_of_its_runtime_is_left_out():
-    path = os.environ["PATH"]
+def test_one_without_a_c_compiler_of_its_runtime_is_left_out(tmp_path):
+    path, cache = os.environ["PATH"], str(tmp_path / "cache")
     other = tuple(one._replace(runtime="libother") for one in compilers())
-    assert fortran._fortran_compilers(path, other) == ()
-    assert fortran._fortran_compilers(path, ()) == ()
+    assert fortran._fortran_compilers(path, other, cache) == ()
+    assert fortran._fortran_compilers(path, (), cache) == ()
+
+
+@needs_fortran
+def test_each_is_tried_once(tmp_path):
+    count, cache, real = tmp_path / "count", str(tmp_path / "cache"), fortran_compilers()[0].path
+    program(tmp_path / "gfortran", f'echo x >> {count}; exec {real} "$@"')
+    found = fortran._fortran_compilers(str(tmp_path), compilers(), cache)
+    calls = len(count.read_text().split())
+    fortran._fortran_compilers.cache_clear()
+    assert fortran._fortran_compilers(str(tmp_path), compilers(), cache) == found
+    assert len(found) == 1
+    assert len(count.read_text().split()) == calls > 0
 
 
 # --- headers ---
