@@ -1,6 +1,6 @@
 """More searches for benchmarks/spaces.py, run when `--strategies` names them: what ours was compared with once.
 
-`tpe-joint`, `nsga2` and `gp` are Optuna's; CMA-ES takes no categories, and its quasi-random sampler draws them at
+`tpe-apart`, `nsga2` and `gp` are Optuna's; CMA-ES takes no categories, and its quasi-random sampler draws them at
 random. `trees` is our own search with extra trees in place of the process.
 """
 
@@ -22,14 +22,10 @@ TREES = 30
 """Trees of the ensemble; their spread is the deviation."""
 
 
-def _tpe_joint(seed: int) -> Any:
-    import warnings
-
+def _tpe_apart(seed: int) -> Any:
     from optuna.samplers import TPESampler
 
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # that this option is experimental
-        return TPESampler(seed=seed, multivariate=True)
+    return TPESampler(seed=seed, multivariate=False)
 
 
 def _nsga2(seed: int) -> Any:
@@ -75,7 +71,7 @@ def _capped(told: dict[int, float | None]) -> Array:
 
 def more() -> dict[str, Search]:
     """Name -> search, of those whose libraries are installed."""
-    found = {"tpe-joint": optuna_search(_tpe_joint), "nsga2": optuna_search(_nsga2)}
+    found = {"tpe-apart": optuna_search(_tpe_apart), "nsga2": optuna_search(_nsga2)}
     if all(importlib.util.find_spec(name) for name in ("torch", "scipy")):
         found["gp"] = optuna_search(_gp)
     if importlib.util.find_spec("sklearn"):
