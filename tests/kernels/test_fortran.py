@@ -232,7 +232,8 @@ KERNELS = [kernel for kernel in registry.kernels() if any(one.language == "fortr
 def test_c_and_fortran_agree_with_the_dnf_to_the_same_tolerance(kernel):
     spec = registry.spec(kernel)
     every = variants(kernel)
-    own = [next(one for one in every if one.language == "c"), *(one for one in every if one.language == "fortran")]
+    plainest = [one for one in every if one.language == "c"][-1]
+    own = [plainest, *(one for one in every if one.language == "fortran")]
     wanted = {problem.dtype: problem for problem in spec.edges() if problem.n == 17}.values()
     found = list(rows(fixtures.here(), spec, own, list(wanted)))
     assert {row.status for row in found} <= {"ok", "skipped"}
