@@ -17,7 +17,7 @@ from optuna.distributions import CategoricalDistribution
 
 from advisor.search.portfolio import elsewhere_log
 from advisor.search.replay import Account, Recorded, Spent
-from advisor.search.sampler import ListSampler
+from advisor.search.sampler import Batches, ListSampler
 
 KERNEL_TUNER = {
     "genetic": "kernel_tuner.strategies.genetic_algorithm",
@@ -78,7 +78,7 @@ def ours(account: Account, seed: int, known: Sequence[Recorded] = ()) -> None:
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     rows = rows_of(account.space)
     others = elsewhere_log(rows, [_times(other) for other in known]) if known else None
-    sampler = ListSampler(rows, seed=seed, batch=1, others=others)
+    sampler = ListSampler(rows, seed=seed, batches=Batches(1), others=others)
     study = optuna.create_study(sampler=sampler)
     while account.left > 0:
         trial = study.ask(sampler.dimensions.distributions)

@@ -180,7 +180,8 @@ def _resumed(site):
     """A resumed run ends well, and looks at nothing twice."""
     done = site.advisor("tune", *SCALE, "--n", "64,128,256,512", "--quick", "--budget", "3s", "--resume", "--json")
     assert done.status in (0, 3), done.err
-    looks = [(r["choice_id"], r["measurement"]["problem"]["n"]) for r in site.log() if r.get("phase") in ("search", "nearby")]
+    first = [r for r in site.log() if r.get("phase") in ("search", "nearby")]
+    looks = [(r["choice_id"], r["measurement"]["problem"]["n"]) for r in first]
     assert len(set(looks)) == len(looks) > 0
     assert sum(json.loads(done.out)["trials"].values()) == len(looks)
 

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from advisor.device import is_device
 from advisor.records import Choice, Measurement, Problem
 from advisor.search import bounds, nearby
 from advisor.search.features import Array
 from advisor.search.known import NEARBY
-from advisor.search.plan import EXCHANGE, most_trials
+from advisor.search.plan import EXCHANGE, LEAST_ON_DEVICE, LEAST_TRIALS, most_trials
 from advisor.search.run import Run, value_of
-from advisor.search.sampler import BATCH, FRESH, ListSampler
+from advisor.search.sampler import BATCH, FRESH, Batches, ListSampler
 from advisor.search.space import cpu_budget
 
 if TYPE_CHECKING:
@@ -96,8 +97,30 @@ class Hunt(NamedTuple):
     @property
     def most(self) -> int:
         """First looks at most, those beside the best included."""
-        request = self.run.request
-        return most_trials(request.spec, self.place.problem, len(self.place.choices), request.options.quick)
+        return most_looks(self.run, self.place)
+
+
+def most_looks(run: Run, place: Place) -> int:
+    """First looks at most at a problem."""
+    request = run.request
+    few = on_device(run) and place.prior is not None
+    least, quick = LEAST_ON_DEVICE if few else LEAST_TRIALS, request.options.quick
+    return most_trials(request.spec, place.problem, len(place.choices), quick=quick, least=least)
+
+
+def on_device(run: Run) -> bool:
+    """Whether choices run on a device."""
+    return is_device(run.request.machine.limits_id)
+
+
+def _sampler(run: Run, choices: Sequence[Choice], seeds: int, prior: Array | None) -> ListSampler:
+    """The sampler of a search. On a device a batch is half as large, as no process or team binds its looks together,
+    and where a smaller n is done its model is asked at once: points far apart were all slow there."""
+    device, seed = on_device(run), run.request.options.seed
+    fresh = min(FRESH, cpu_budget(run.request.machine))  # compiled side by side, they take the time of one
+    batch = BATCH // 2 if device else BATCH
+    start = 0 if device and prior is not None else None
+    return ListSampler(choices, seeds, seed, prior, batches=Batches(batch, fresh, start))
 
 
 def search(run: Run, place: Place, until: float) -> Found:
@@ -116,8 +139,7 @@ def search(run: Run, place: Place, until: float) -> Found:
     first = sum(choice in run.looks.get(place.problem, {}) for choice in place.seeds)
     prior = None if place.prior is None else place.prior[kept]
     with quiet_optuna():
-        fresh = min(FRESH, cpu_budget(run.request.machine))  # compiled side by side, they take the time of one
-        sampler = ListSampler(choices, first, run.request.options.seed, prior, fresh=fresh)
+        sampler = _sampler(run, choices, first, prior)
         hunt = Hunt(run, place, choices, first, sampler, optuna.create_study(sampler=sampler))
         rebuild(hunt, run.looks.get(place.problem, {}).values())
         while not stopped:

@@ -9,12 +9,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Sequence
+from itertools import zip_longest
 
 from advisor.records import Choice, Process
 from advisor.search import bounds
 
 MOST, PASSES = 8, 4
 """Looks beside the best at most, in a pass; and passes, each beside what the one before found better."""
+
+LEADERS = 3
+"""Variants whose best is stepped from on a device."""
 
 RESERVE = 4
 """One in so many of the first looks that a small space allows is kept for these."""
@@ -29,7 +33,8 @@ def beside(choices: Sequence[Choice], order: Sequence[Choice], tried: Collection
     """Listed choices not yet tried that differ from the best in one part.
 
     First each other variant on the same team, in the build that looked best; then half and twice the threads; then
-    other ways to wait and other memory policies; then other placements.
+    other ways to wait and other memory policies; then other placements. Where there is no team, on a device: the same
+    variant with one knob a step up or down, since knobs are its threads, and variants were compared by their seeds.
 
     Args:
         choices: the space, or what of it may win.
@@ -39,9 +44,15 @@ def beside(choices: Sequence[Choice], order: Sequence[Choice], tried: Collection
     if not order:
         return ()
     best = order[0]
-    wanted = [*_variants(choices, order, tried), *_threads(choices, best), *bounds.twins(choices, best)]
-    wanted += _placements(choices, best)
+    wanted = _in_company(choices, order, tried) if best.team else _step_by_step(choices, order)
     return tuple(dict.fromkeys(choice for choice in wanted if choice not in tried))[:MOST]
+
+
+def _in_company(choices: Sequence[Choice], order: Sequence[Choice], tried: Collection[Choice]) -> list[Choice]:
+    """One part changed: the variant, the threads, the way to wait, the placement."""
+    best = order[0]
+    threads, twins = _threads(choices, best), bounds.twins(choices, best)
+    return [*_variants(choices, order, tried), *threads, *twins, *_placements(choices, best)]
 
 
 def _variants(choices: Sequence[Choice], order: Sequence[Choice], tried: Collection[Choice]) -> list[Choice]:
@@ -85,3 +96,25 @@ def _placements(choices: Sequence[Choice], best: Choice) -> list[Choice]:
     """The same build, threads and process part, placed otherwise."""
     alike = (best.build, best.process, bounds.threads_of(best))
     return [c for c in choices if (c.build, c.process, bounds.threads_of(c)) == alike and c.team != best.team]
+
+
+def _step_by_step(choices: Sequence[Choice], order: Sequence[Choice]) -> list[Choice]:
+    """Steps from the best choice of each of the best variants, in turn."""
+    best: dict[str, Choice] = {}
+    for choice in order:
+        best.setdefault(choice.build.variant, choice)
+    turns = zip_longest(*(_steps(choices, leader) for leader in list(best.values())[:LEADERS]))
+    return [choice for turn in turns for choice in turn if choice is not None]
+
+
+def _steps(choices: Sequence[Choice], best: Choice) -> list[Choice]:
+    """The same variant with one knob at the next listed value, up or down."""
+    same = [c for c in choices if c.build._replace(knobs=()) == best.build._replace(knobs=())]
+    found = []
+    for name, value in best.build.knobs:
+        others = sorted({dict(choice.build.knobs)[name] for choice in same})
+        at = others.index(value)
+        steps = {*others[max(0, at - 1) : at], *others[at + 1 : at + 2]}
+        rest = {**dict(best.build.knobs), name: None}
+        found += [c for c in same if {**dict(c.build.knobs), name: None} == rest and dict(c.build.knobs)[name] in steps]
+    return found

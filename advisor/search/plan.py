@@ -29,6 +29,9 @@ LARGE_S, SMALL_SHARE, LARGE_SHARE, LEAST_TRIALS = 1.6e-3, 1 / 8, 1 / 20, 24
 """Trials: at most an eighth of the space, a twentieth where a call is expected to take longer than this and each look
 costs more (one-head decode from n = 16384, one-head forward from 512), but up to two dozen in a small space."""
 
+LEAST_ON_DEVICE = 20
+"""The same on a device where a smaller n is done: looks there are quick, and a tenth of them all is soon spent."""
+
 EXCHANGE = 0.2
 """What time is worth: a tenth of an exhaustive pass must be expected to bring 2 %, and less in proportion."""
 
@@ -76,10 +79,12 @@ def time_slice(now: float, deadline: float, spec: KernelSpec, problems: Sequence
     return Slice(now + share * (1 - RACE_SHARE), now + share)
 
 
-def most_trials(spec: KernelSpec, problem: Problem, space_size: int, quick: bool) -> int:
-    """How many first looks a search may take."""
+def most_trials(
+    spec: KernelSpec, problem: Problem, space_size: int, *, quick: bool = False, least: int = LEAST_TRIALS
+) -> int:
+    """How many first looks a search may take; `least` of them in a small space."""
     share = LARGE_SHARE if is_large(spec, problem) else SMALL_SHARE
-    cap = max(LEAST_TRIALS, math.ceil(space_size * share * (0.5 if quick else 1.0)))
+    cap = max(least, math.ceil(space_size * share * (0.5 if quick else 1.0)))
     return min(space_size, cap)
 
 

@@ -189,13 +189,21 @@ class Run:
         drifted since the last batch.
         """
         compile_many = getattr(self.executor, "prepare", None)
-        if compile_many is not None:
+        if compile_many is not None and choices:
             begun = self.clock()
             ready = self._pace.in_time(choices, self.deadline - begun)
             compile_many(problem, ready)
             self.compile_s += self.clock() - begun
             self._pace.took(ready, self.clock() - begun)
         self._read_reference(problem)
+
+    def ready(self, problem: Problem) -> None:
+        """Let an executor that can compile ahead start its worker; the time counts as compiling."""
+        compile_many = getattr(self.executor, "prepare", None)
+        if compile_many is not None:
+            begun = self.clock()
+            compile_many(problem, ())
+            self.compile_s += self.clock() - begun
 
     def build_s(self, choices: Sequence[Choice]) -> float:
         """Seconds that compiling these choices may take; 0 where the executor does not compile many at once."""

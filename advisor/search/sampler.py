@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from optuna.distributions import BaseDistribution, CategoricalDistribution
@@ -90,6 +90,20 @@ class Dimensions:
         return self._index.get(self._key(values))
 
 
+class Batches(NamedTuple):
+    """How many proposals are made at once.
+
+    Attributes:
+        size: in a batch. 1: each knows all trials before it, which nears the optimum in the fewest.
+        fresh: builds that a batch may add.
+        start: proposals far apart before the first fit; None: the strategy's own number.
+    """
+
+    size: int = BATCH
+    fresh: int = FRESH
+    start: int | None = None
+
+
 class ListSampler(BaseSampler):
     """Proposes each listed configuration at most once: a `Strategy` as Optuna sees samplers.
 
@@ -98,9 +112,8 @@ class ListSampler(BaseSampler):
         seeds: how many trials are enqueued before the first proposal.
         seed: of the strategy.
         prior: log time of every configuration as expected from a neighbouring problem, up to a constant; or None.
-        batch: proposals at once. 1: each knows all trials before it, which nears the optimum in the fewest.
+        batches: how many proposals are made at once; None: as everywhere.
         others: log slowdown of every configuration on other machines (`portfolio.elsewhere_log`), or None.
-        fresh: builds that a batch may add.
     """
 
     def __init__(
@@ -110,15 +123,20 @@ class ListSampler(BaseSampler):
         seed: int = 0,
         prior: Array | None = None,
         *,
-        batch: int = BATCH,
+        batches: Batches | None = None,
         others: Array | None = None,
-        fresh: int = FRESH,
     ) -> None:
+        batches = batches or Batches()
         self.dimensions = Dimensions(configurations)
-        self._count, self._seeds, self._seed, self._size = len(configurations), seeds, seed, batch
+        self._count, self._seeds, self._seed, self._size = len(configurations), seeds, seed, batches.size
         self._expected = np.zeros(self._count) if prior is None else prior
         self._strategy = Strategy(
-            self.dimensions.params, seed=seed, expected=prior, others=others, builds=_builds(configurations, fresh)
+            self.dimensions.params,
+            seed=seed,
+            expected=prior,
+            others=others,
+            builds=_builds(configurations, batches.fresh),
+            start_points=batches.start,
         )
         self.start_points = self._strategy.start_points
         self._at, self._plan_now = -1, list[int]()

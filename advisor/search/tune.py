@@ -22,12 +22,12 @@ from advisor.search.features import Array
 from advisor.search.finalists import finalists
 from advisor.search.known import Incumbents, past
 from advisor.search.log import Log
-from advisor.search.look import Place, search
+from advisor.search.look import Place, most_looks, on_device, ranked, search
 from advisor.search.objective import contenders, picked
-from advisor.search.plan import affordable, costs, is_large, least_race_s, most_samples, most_trials, time_slice
+from advisor.search.plan import affordable, costs, is_large, least_race_s, most_samples, time_slice
 from advisor.search.race import LEAST_ROUNDS, Heat
 from advisor.search.request import Outcome, Progress, Report, Request, Silent, check
-from advisor.search.run import Clock, Limits, Run
+from advisor.search.run import Clock, Limits, Run, value_of
 from advisor.search.seeds import seeds
 from advisor.search.space import binary, cpu_budget, default_choice, space
 from advisor.search.stolen import beside_neighbour
@@ -43,6 +43,9 @@ a search in a small space spends less on the few builds that it comes to look at
 
 AHEAD_SHARE = 1 / 4
 """Of the time left, what compiling all builds ahead may take; of a small budget the search has more use."""
+
+FAR_BEHIND = 1.5
+"""On a device a variant that took so many times the best at a smaller n has no seed at a larger one."""
 
 SURELY = 1.5
 """At a larger n the best takes at most so much more than traffic and arithmetic alone would make it: caches end."""
@@ -140,7 +143,7 @@ def one(run: Run, problem: Problem, before: Neighbour | None, left: Sequence[Pro
         run.notes.append(f"n = {problem.n}: {error}")
         return before
     size = len(place.choices)
-    run.progress.stage(f"n={problem.n}", most_trials(run.request.spec, problem, size, run.request.options.quick))
+    run.progress.stage(f"n={problem.n}", most_looks(run, place))
     run.progress.seconds_left(None if run.deadline == math.inf else max(0.0, run.deadline - begun))
     report = Report(problem, size, 0, "interrupted", 0.0)
     run.reports.append(report)
@@ -169,7 +172,10 @@ def _build_ahead(run: Run, place: Place) -> None:
     binaries = {binary(choice.build) for choice in place.choices}
     few = len(binaries) <= BUILDS_A_CPU * cpu_budget(run.request.machine)
     ahead = few and run.build_s(place.choices) <= AHEAD_SHARE * (run.deadline - run.clock())
-    run.prepare(place.problem, place.choices if ahead else ())
+    if ahead:
+        run.prepare(place.problem, place.choices)
+    elif place.problem not in run.known.trials:
+        run.ready(place.problem)
 
 
 def _place(run: Run, problem: Problem, before: Neighbour | None) -> Place:
@@ -200,7 +206,18 @@ def _worth_it(run: Run, place: Place, near: Sequence[Choice], before: Verdict) -
     work = place.work if sure and place.work is not None else bounds.Work(place.problem)
     spoken_for = frozenset((place.default, *near))
     kept = [c for c in place.seeds if c in spoken_for or not bounds.hopeless(c, work, best_ns)]
+    if on_device(run):
+        behind = _far_behind(run, before.problem) - {choice.build.variant for choice in near}
+        kept = [choice for choice in kept if choice.build.variant not in behind]
     return tuple(dict.fromkeys((*kept, *bounds.twins(place.choices, before.winner))))
+
+
+def _far_behind(run: Run, problem: Problem) -> set[str]:
+    """Variants whose best look at a problem took many times the best of all: their crossings lie far from there."""
+    order = ranked(list(run.looks.get(problem, {}).values()))
+    best = {one.choice.build.variant: value_of(one) or math.inf for one in reversed(order)}
+    limit = FAR_BEHIND * min(best.values(), default=math.inf)
+    return {name for name, value in best.items() if value > limit}
 
 
 def _neighbours(run: Run, problem: Problem) -> list[Choice]:

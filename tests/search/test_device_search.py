@@ -1,13 +1,15 @@
 """The search over the choices of a device, with made-up times: flat while a call is its launch, then as the traffic."""
 
+import pytest
 from device_tables import SOURCES, gpu, spec, whole
 from fake import FakeExecutor
 
 from advisor.kernels.gpu.device import machine_of
 from advisor.kernels.gpu.geometry import geometry
+from advisor.search import nearby
 from advisor.search.log import Log
 from advisor.search.request import Options, Request
-from advisor.search.space import SpaceOptions, Toolchain
+from advisor.search.space import SpaceOptions, Toolchain, space
 from advisor.search.tune import tune
 
 TOOLS = SpaceOptions((Toolchain("cupy-14.2", "cuda", "cuda"), Toolchain("triton-3.6", "cuda", "triton")), ("none",))
@@ -31,7 +33,7 @@ def call_ns(problem, choice):
     return 2500.0 + 3.0 * blocks + again * unrolled * problem.n * 8 * 128 * 4 / 4800.0 / share
 
 
-def test_every_variant_of_a_device_is_looked_at_at_every_n_and_the_default_is_beaten(tmp_path):
+def test_every_variant_of_a_device_is_looked_at_and_the_default_is_beaten(tmp_path):
     problems = tuple(spec().problem(n, "float16", **SHAPE) for n in (1024, 16384, 262144))
     machine, executor = machine_of(whole({}), gpu()), FakeExecutor(call_ns)
     request = Request(machine, spec(), OWN, problems, Options(TOOLS), "s")
@@ -40,7 +42,81 @@ def test_every_variant_of_a_device_is_looked_at_at_every_n_and_the_default_is_be
     assert outcome.notes == ()
     for problem, report in zip(problems, outcome.reports, strict=True):
         looked = {trial.choice.build.variant for trial in outcome.trials if trial.problem == problem}
-        assert looked == {variant.name for variant in OWN}
+        assert problem.n > 1024 or looked == {variant.name for variant in OWN}
         verdict = next(v for v in outcome.verdicts if v.purpose == "final" and v.problem == problem)
         assert call_ns(problem, verdict.winner) <= call_ns(problem, verdict.default)
         assert len(looked) < report.looked < report.space_size / 2
+
+
+class Starting(FakeExecutor):
+    """Takes eight seconds to be ready, whenever it is first asked to be."""
+
+    def __init__(self):
+        super().__init__(call_ns)
+        self.ready = False
+
+    def prepare(self, problem, choices):
+        self.clock.now += 0.0 if self.ready else 8.0
+        self.ready = True
+
+    def measure(self, problem, choice, ask):
+        self.prepare(problem, ())
+        return super().measure(problem, choice, ask)
+
+
+def sweep(tmp_path, executor, sizes, **options):
+    problems = tuple(spec().problem(n, "float16", **SHAPE) for n in sizes)
+    request = Request(machine_of(whole({}), gpu()), spec(), OWN, problems, Options(TOOLS, **options), "s")
+    with Log(str(tmp_path / "log.jsonl")) as log:
+        return tune(request, executor, log, clock=executor.clock)
+
+
+def test_the_time_a_worker_takes_to_start_is_no_problems_share(tmp_path):
+    outcome = sweep(tmp_path, Starting(), (1024, 16384), budget_s=16.0)
+    assert {verdict.problem.n for verdict in outcome.verdicts if verdict.purpose == "final"} == {1024, 16384}
+
+
+def listed(n=16384):
+    machine, problem = machine_of(whole({}), gpu()), spec().problem(n, "float16", **SHAPE)
+    return space(machine, spec(), OWN, problem, TOOLS)
+
+
+def test_beside_the_best_on_a_device_is_one_knob_a_step_up_or_down():
+    choices = listed()
+    best = next(c for c in choices if c.build.variant == "batched_triton")
+    tried = {next(c for c in choices if c.build.variant == variant.name) for variant in OWN}
+    looks = nearby.beside(choices, [best, *tried], {best, *tried})
+    assert looks
+    assert looks[0].build.variant == best.build.variant
+    leaders = {choice.build.variant: dict(choice.build.knobs) for choice in (*tried, best)}
+    for choice in looks:
+        knobs = leaders[choice.build.variant]
+        ((name, value),) = set(choice.build.knobs) - set(knobs.items())
+        values = sorted({dict(c.build.knobs)[name] for c in choices if c.build.variant == choice.build.variant})
+        assert abs(values.index(value) - values.index(knobs[name])) == 1
+
+
+def test_variants_far_behind_at_a_smaller_n_have_no_seed_at_a_larger_one(tmp_path):
+    slow = {"split_w1": 9.0}
+
+    def times(problem, choice):
+        return call_ns(problem, choice) * slow.get(choice.build.variant, 1.0)
+
+    outcome = sweep(tmp_path, FakeExecutor(times), (1024, 16384))
+    looked = [{t.choice.build.variant for t in outcome.trials if t.problem.n == n} for n in (1024, 16384)]
+    assert "split_w1" in looked[0]
+    assert "split_w1" not in looked[1]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_sweep_ends_near_the_best_of_every_n_after_looks_at_few(tmp_path, seed):
+    sizes = (1024, 4096, 16384, 65536, 262144)
+    outcome = sweep(tmp_path, FakeExecutor(call_ns), sizes, seed=seed)
+    lost = []
+    for report in outcome.reports:
+        verdict = next(v for v in outcome.verdicts if v.problem == report.problem and v.purpose == "final")
+        best = min(call_ns(report.problem, choice) for choice in listed(report.problem.n))
+        lost.append(call_ns(report.problem, verdict.winner) / best)
+        assert report.looked <= 28
+    assert max(lost) < 1.2, lost
+    assert max(lost[2:]) < 1.05, lost

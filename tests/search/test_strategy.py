@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from advisor.search.portfolio import PORTFOLIO, elsewhere_log
-from advisor.search.sampler import ListSampler
+from advisor.search.sampler import Batches, ListSampler
 from advisor.search.strategy import START_POINTS, Builds, Strategy
 
 
@@ -192,7 +192,7 @@ def test_plain_configurations_are_searched_by_the_sampler_as_by_the_strategy():
 
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     listed, times = matrix_product()
-    sampler = ListSampler(listed, seed=5, batch=1)
+    sampler = ListSampler(listed, seed=5, batches=Batches(1))
     study = optuna.create_study(sampler=sampler)
     order = []
     for _ in range(20):
