@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import tune_kernel_tuner as kernel_tuner
 
 from advisor.codec import to_json
+from advisor.device import is_device
 from advisor.kernels.executor import Ask, Executor
 from advisor.kernels.pool import WorkerPool
 from advisor.records import Choice, Measurement, Problem
@@ -102,7 +103,8 @@ def exhaustive(executor: Executor, request: Request, place: Place, until: float)
             looks.append(executor.measure(place.problem, choice, ask))
     best = tuple(measurement.choice for measurement in ranked(looks)[:RIVALS])
     if best:
-        samples = most_samples(is_large(request.spec, place.problem), len(order), costs(looks))
+        large = is_large(request.spec, place.problem, is_device(request.machine.limits_id))
+        samples = most_samples(large, len(order), costs(looks))
         verdict = race(executor, Heat(place.problem, best, place.default), RaceOptions(samples=samples, deadline=until))
         best = tuple(dict.fromkeys(([verdict.winner] if verdict else []) + list(best)))
     return Exhausted(best, len(looks), time.monotonic() - begun, len(looks) == len(order))

@@ -14,7 +14,7 @@ from advisor.records import Choice, Measurement, Problem
 from advisor.search import bounds, nearby
 from advisor.search.features import Array
 from advisor.search.known import NEARBY
-from advisor.search.plan import EXCHANGE, LEAST_ON_DEVICE, LEAST_TRIALS, most_trials
+from advisor.search.plan import EXCHANGE, most_trials
 from advisor.search.run import Run, value_of
 from advisor.search.sampler import BATCH, FRESH, Batches, ListSampler
 from advisor.search.space import cpu_budget
@@ -103,9 +103,8 @@ class Hunt(NamedTuple):
 def most_looks(run: Run, place: Place) -> int:
     """First looks at most at a problem."""
     request = run.request
-    few = on_device(run) and place.prior is not None
-    least, quick = LEAST_ON_DEVICE if few else LEAST_TRIALS, request.options.quick
-    return most_trials(request.spec, place.problem, len(place.choices), quick=quick, least=least)
+    device, prior, quick = on_device(run), place.prior is not None, request.options.quick
+    return most_trials(request.spec, place.problem, len(place.choices), quick=quick, device=device, prior=prior)
 
 
 def on_device(run: Run) -> bool:

@@ -29,6 +29,9 @@ LARGE_S, SMALL_SHARE, LARGE_SHARE, LEAST_TRIALS = 1.6e-3, 1 / 8, 1 / 20, 24
 """Trials: at most an eighth of the space, a twentieth where a call is expected to take longer than this and each look
 costs more (one-head decode from n = 16384, one-head forward from 512), but up to two dozen in a small space."""
 
+DEVICE_SPEED = 100.0
+"""A device is taken for so many times as fast as one CPU: 1 TB/s. To share time by only."""
+
 LEAST_ON_DEVICE = 20
 """The same on a device where a smaller n is done: looks there are quick, and a tenth of them all is soon spent."""
 
@@ -53,37 +56,48 @@ class Slice(NamedTuple):
     race_until: float
 
 
-def weight(spec: KernelSpec, problem: Problem) -> float:
+def weight(spec: KernelSpec, problem: Problem, device: bool = False) -> float:
     """Expected seconds of one first look."""
-    return LOOK_FIXED_S + LOOK_CALLS * call_s(spec, problem)
+    return LOOK_FIXED_S + LOOK_CALLS * call_s(spec, problem) / (DEVICE_SPEED if device else 1.0)
 
 
-def is_large(spec: KernelSpec, problem: Problem) -> bool:
-    """Whether looks at this problem are expected to cost so much that fewer are worth it."""
-    return call_s(spec, problem) >= LARGE_S
+def is_large(spec: KernelSpec, problem: Problem, device: bool = False) -> bool:
+    """Whether looks at this problem cost so much that fewer are worth it: on a device all, since a pass over everything
+    takes seconds there."""
+    return device or call_s(spec, problem) >= LARGE_S
 
 
-def time_slice(now: float, deadline: float, spec: KernelSpec, problems: Sequence[Problem]) -> Slice:
+def time_slice(
+    now: float, deadline: float, spec: KernelSpec, problems: Sequence[Problem], device: bool = False
+) -> Slice:
     """The time of the first of the problems still to do; what it leaves goes to those after it.
 
     Args:
         now, deadline: on the run's clock; the deadline is infinite without a budget.
         spec: predicts what a look costs.
         problems: still to do, in order.
+        device: whether calls run on one.
     """
     if math.isinf(deadline):
         return Slice(math.inf, math.inf)
     left = max(0.0, deadline - now) * (1 - CROSSING_SHARE - STOLEN_SHARE)
-    weights = [weight(spec, problem) for problem in problems]
+    weights = [weight(spec, problem, device) for problem in problems]
     share = left * weights[0] / sum(weights)
     return Slice(now + share * (1 - RACE_SHARE), now + share)
 
 
 def most_trials(
-    spec: KernelSpec, problem: Problem, space_size: int, *, quick: bool = False, least: int = LEAST_TRIALS
+    spec: KernelSpec,
+    problem: Problem,
+    space_size: int,
+    *,
+    quick: bool = False,
+    device: bool = False,
+    prior: bool = False,
 ) -> int:
-    """How many first looks a search may take; `least` of them in a small space."""
-    share = LARGE_SHARE if is_large(spec, problem) else SMALL_SHARE
+    """How many first looks a search may take, beside a `prior` of a smaller n or without."""
+    least = LEAST_ON_DEVICE if device and prior else LEAST_TRIALS
+    share = LARGE_SHARE if is_large(spec, problem, device and prior) else SMALL_SHARE
     cap = max(least, math.ceil(space_size * share * (0.5 if quick else 1.0)))
     return min(space_size, cap)
 

@@ -148,7 +148,9 @@ def one(run: Run, problem: Problem, before: Neighbour | None, left: Sequence[Pro
     report = Report(problem, size, 0, "interrupted", 0.0)
     run.reports.append(report)
     _build_ahead(run, place)
-    share = time_slice(run.clock(), run.deadline, run.request.spec, left)  # compiling is for all of them
+    share = time_slice(
+        run.clock(), run.deadline, run.request.spec, left, on_device(run)
+    )  # compiling is for all of them
     found = search(run, place, share.search_until)
     looked, looked_s = len(run.looks.get(problem, {})), run.clock() - begun
     exhaustive = run.request.options.exhaustive
@@ -213,11 +215,15 @@ def _worth_it(run: Run, place: Place, near: Sequence[Choice], before: Verdict) -
 
 
 def _far_behind(run: Run, problem: Problem) -> set[str]:
-    """Variants whose best look at a problem took many times the best of all: their crossings lie far from there."""
+    """Variants whose best look at a problem took many times the best of all, but for the best of each tool.
+
+    A library's call that was so far behind at a small n, where most is its launch, was the fastest at four times that n.
+    """
     order = ranked(list(run.looks.get(problem, {}).values()))
     best = {one.choice.build.variant: value_of(one) or math.inf for one in reversed(order)}
+    first = {one.choice.build.compiler: one.choice.build.variant for one in reversed(order)}
     limit = FAR_BEHIND * min(best.values(), default=math.inf)
-    return {name for name, value in best.items() if value > limit}
+    return {name for name, value in best.items() if value > limit} - {*first.values()}
 
 
 def _neighbours(run: Run, problem: Problem) -> list[Choice]:
@@ -242,7 +248,7 @@ def _final(
     """The race of the finalists, and of whoever else is entered."""
     looks = run.looks.get(place.problem, {})
     cost = costs(list(looks.values()))
-    samples = most_samples(is_large(run.request.spec, place.problem), len(place.choices), cost)
+    samples = most_samples(is_large(run.request.spec, place.problem, on_device(run)), len(place.choices), cost)
     expected = dict(zip(place.choices, belief, strict=True))
     until = min(run.deadline, max(until, run.clock() + least_race_s(cost)))
     left_s = until - run.clock()

@@ -106,6 +106,13 @@ def test_variants_far_behind_at_a_smaller_n_have_no_seed_at_a_larger_one(tmp_pat
     looked = [{t.choice.build.variant for t in outcome.trials if t.problem.n == n} for n in (1024, 16384)]
     assert "split_w1" in looked[0]
     assert "split_w1" not in looked[1]
+    assert "batched_triton" in looked[1]  # far behind at the first, too, but the best of its tool
+
+
+def test_time_is_shared_by_a_devices_speed(tmp_path):
+    outcome = sweep(tmp_path, FakeExecutor(call_ns), (1024, 1048576), budget_s=40.0)
+    small, large = outcome.reports
+    assert large.search_s < 3 * small.search_s
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -119,4 +126,4 @@ def test_a_sweep_ends_near_the_best_of_every_n_after_looks_at_few(tmp_path, seed
         lost.append(call_ns(report.problem, verdict.winner) / best)
         assert report.looked <= 28
     assert max(lost) < 1.2, lost
-    assert max(lost[2:]) < 1.05, lost
+    assert max(lost[2:]) < 1.06, lost
