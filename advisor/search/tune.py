@@ -217,7 +217,7 @@ def _worth_it(run: Run, place: Place, near: Sequence[Choice], before: Verdict) -
 def _far_behind(run: Run, problem: Problem) -> set[str]:
     """Variants whose best look at a problem took many times the best of all, but for the best of each tool.
 
-    A library's call that was so far behind at a small n, where most is its launch, was the fastest at four times that n.
+    A library's call that was so far behind at a small n, where most is its launch, was the fastest at four times it.
     """
     order = ranked(list(run.looks.get(problem, {}).values()))
     best = {one.choice.build.variant: value_of(one) or math.inf for one in reversed(order)}
