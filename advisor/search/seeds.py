@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import zip_longest
 
 from advisor.kernels.spec import KernelSpec
 from advisor.records import Choice, Problem
@@ -75,8 +76,10 @@ def seeds(
 
 
 def _one_a_variant(choices: Sequence[Choice]) -> list[Choice]:
-    """The first listed choice of each variant and tool."""
+    """The first listed choice of each variant, the tools in turn: where time is short, each has had a look."""
     first: dict[tuple[str, str], Choice] = {}
     for choice in choices:
         first.setdefault((choice.build.variant, choice.build.compiler), choice)
-    return list(first.values())
+    tools = dict.fromkeys(choice.build.compiler for choice in first.values())
+    turns = zip_longest(*([c for c in first.values() if c.build.compiler == tool] for tool in tools))
+    return [choice for turn in turns for choice in turn if choice is not None]

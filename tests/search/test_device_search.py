@@ -9,6 +9,7 @@ from advisor.kernels.gpu.geometry import geometry
 from advisor.search import nearby
 from advisor.search.log import Log
 from advisor.search.request import Options, Request
+from advisor.search.seeds import seeds
 from advisor.search.space import SpaceOptions, Toolchain, space
 from advisor.search.tune import tune
 
@@ -127,3 +128,10 @@ def test_a_sweep_ends_near_the_best_of_every_n_after_looks_at_few(tmp_path, seed
         assert report.looked <= 28
     assert max(lost) < 1.2, lost
     assert max(lost[2:]) < 1.06, lost
+
+
+def test_each_tool_has_had_a_look_where_time_is_short():
+    choices = listed()
+    first = seeds(spec(), spec().problem(16384, "float16", **SHAPE), choices, choices[0], ())
+    assert {choice.build.compiler for choice in first[:2]} == {"cupy-14.2", "triton-3.6"}
+    assert {choice.build.variant for choice in first} == {variant.name for variant in OWN}
