@@ -51,8 +51,12 @@ def dims_of(problem: Problem) -> Dims:
 
 
 class GatedSpec(KernelSpec):
-    """What mlp and mlp_backward have in common. Subclasses add buffers, costs and the reference."""
+    """What mlp and mlp_backward have in common. Subclasses add buffers, costs and the reference.
 
+    `linear`: the input in which every output is linear; in draw outlier it is small where x is large.
+    """
+
+    linear: ClassVar[str]
     axes: ClassVar[dict[str, str]] = {
         "b": "sequence of the batch",
         "i": "row of a sequence (a token), 0 .. n-1; of all sequences where b is left out",
@@ -76,7 +80,9 @@ class GatedSpec(KernelSpec):
 
     def inputs(self, problem: Problem, seed: int, draw: str = "normal") -> dict[str, Array]:
         """Normal numbers; a row of weights has norm 1 or so, and a and b the size of x. Draw outlier: massive elements
-        of x, so that a goes far to both sides of silu.
+        of x, so that a goes far to both sides of silu. `linear` is divided by the square of their factor, by which h
+        grows, so that outputs stay near 1: the judge allows one error for all elements below that, and the sums that
+        cancel among outputs of 1e4 would set one that lets zeros pass.
         """
         shapes, kind = self.shapes(problem), np.dtype(problem.dtype)
         found = drawn({name: shapes[name] for name in self.buffers if name not in self.written}, seed, "normal", kind)
@@ -85,6 +91,7 @@ class GatedSpec(KernelSpec):
         if draw == "outlier":
             step, factor = MASSIVE
             found["x"][..., ::step] *= factor
+            found[self.linear] *= kind.type(factor**-2)
         return found
 
     def edges(self) -> tuple[Problem, ...]:

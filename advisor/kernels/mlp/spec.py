@@ -35,6 +35,7 @@ class MlpSpec(GatedSpec):
     name: ClassVar[str] = "mlp"
     buffers: ClassVar[tuple[str, ...]] = ("x", "wg", "wu", "wd", "y")
     written: ClassVar[tuple[str, ...]] = ("y",)
+    linear: ClassVar[str] = "wd"
     constant: ClassVar[tuple[str, ...]] = WEIGHTS
 
     def flops(self, problem: Problem) -> int:

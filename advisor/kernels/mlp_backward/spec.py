@@ -61,6 +61,7 @@ class MlpBackwardSpec(GatedSpec):
     name: ClassVar[str] = "mlp_backward"
     buffers: ClassVar[tuple[str, ...]] = ("x", "wg", "wu", "wd", "gy", "gx", "gwg", "gwu", "gwd")
     written: ClassVar[tuple[str, ...]] = ("gx", "gwg", "gwu", "gwd")
+    linear: ClassVar[str] = "gy"
 
     def flops(self, problem: Problem) -> int:
         """Eight products of 2 d f a row: a, b, gh, two of gx, one a weight; 13 f for silu, its slope, ga, gb and h."""

@@ -71,10 +71,11 @@ def test_rounding_stays_inside_the_tolerance(shape, draw):
     assert relative_error(formula(inputs, np.float32), expected.values) <= expected.tolerance
 
 
+@pytest.mark.parametrize("draw", SPEC.draws)
 @pytest.mark.parametrize("what", ["gate", "up", "one", "halves"])
-def test_what_is_wrong_is_outside_of_it(what):
+def test_what_is_wrong_is_outside_of_it(what, draw):
     """Weights exchanged, one element of h lost, sums kept in half the digits."""
-    inputs, expected = checked(SPEC.problem(33, "float32"))
+    inputs, expected = checked(SPEC.problem(33, "float32"), draw)
     wrong = dict(inputs)
     if what == "gate":
         wrong |= {"wg": inputs["wu"], "wu": inputs["wg"]}
@@ -85,6 +86,14 @@ def test_what_is_wrong_is_outside_of_it(what):
     else:
         wrong = {name: array.astype(np.float16) for name, array in inputs.items()}
     assert relative_error(formula(wide(wrong)), expected.values) > 8 * expected.tolerance
+
+
+@pytest.mark.parametrize("draw", SPEC.draws)
+@pytest.mark.parametrize("shape", [(2, 64, 256), (1, 7, 5), (1, 512, 1024)])
+def test_a_result_a_tenth_too_small_is_far_outside_of_it(shape, draw):
+    batch, d_model, d_ff = shape
+    _, expected = checked(SPEC.problem(17, "float32", batch=batch, d_model=d_model, d_ff=d_ff), draw)
+    assert relative_error(0.9 * expected.values, expected.values) > 100 * expected.tolerance
 
 
 def test_outliers_go_far_to_both_sides_of_silu():

@@ -75,10 +75,11 @@ def test_rounding_stays_inside_the_tolerance(shape, draw):
     assert max(shares(formula(inputs, np.float32), expected).values()) <= 1
 
 
+@pytest.mark.parametrize("draw", SPEC.draws)
 @pytest.mark.parametrize("what", ["slope", "row", "halves"])
-def test_what_is_wrong_is_outside_of_it(what):
+def test_what_is_wrong_is_outside_of_it(what, draw):
     """silu's slope without its second part, one row left out, inputs in half the digits."""
-    inputs, expected = checked(SPEC.problem(33, "float32"))
+    inputs, expected = checked(SPEC.problem(33, "float32"), draw)
     wrong = wide(inputs)
     if what == "slope":
         found = formula(wrong)
@@ -91,7 +92,18 @@ def test_what_is_wrong_is_outside_of_it(what):
         wrong["gy"][0, 17] = 0
     else:
         wrong = {name: array.astype(np.float16).astype(np.float64) for name, array in inputs.items()}
-    assert min(shares(formula(wrong), expected).values()) > 4
+    found = shares(formula(wrong), expected).values()
+    # beside outliers gx and gwg allow what rounding of a near 0 explains, times b of 80: there half the digits are seen
+    # in gwu and gwd
+    assert (max if (what, draw) == ("halves", "outlier") else min)(found) > 4
+
+
+@pytest.mark.parametrize("draw", SPEC.draws)
+@pytest.mark.parametrize("shape", [(2, 64, 256), (1, 7, 5), (1, 512, 1024)])
+def test_a_result_a_tenth_too_small_is_far_outside_of_it(shape, draw):
+    batch, d_model, d_ff = shape
+    _, expected = checked(SPEC.problem(17, "float32", batch=batch, d_model=d_model, d_ff=d_ff), draw)
+    assert min(shares({name: 0.9 * one.values for name, one in expected.items()}, expected).values()) > 10
 
 
 def test_costs():
