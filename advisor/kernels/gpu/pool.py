@@ -58,7 +58,8 @@ class GpuPool:
     def prepare(self, problem: Problem, choices: Iterable[Choice]) -> Prepared:
         """Start the worker, compile or import the programs of these choices ahead, and what checking them takes.
 
-        Failures are told by the measurements. What is compiled for a shape, Triton's, is compiled by its first call.
+        Failures are told by the measurements, a worker that cannot be started too. What is compiled for a shape,
+        Triton's, is compiled by its first call.
         """
         start = time.monotonic()
         programs: dict[Program, None] = {}
@@ -68,8 +69,7 @@ class GpuPool:
             except AdvisorError:
                 continue
             programs[self._program(variant, problem, choice.build)] = None
-        answer = self.crew.ask(Compile(tuple(programs), problem), 0.0)
-        failed = len(answer.reply.reason.splitlines()) if answer.reply else len(programs)
+        failed = self._failed(Compile(tuple(programs), problem))
         return Prepared(len(programs) - failed, failed, time.monotonic() - start)
 
     def trial(self, problem: Problem, choice: Choice, ask: Ask, draw: str | None = None) -> Trial:
@@ -98,9 +98,19 @@ class GpuPool:
             if lacking:
                 return skipped._replace(reason=lacking)
             answer = self.crew.ask(trial, ask.limit_s)
-        except (AdvisorError, WorkerDied) as error:
+        except AdvisorError as error:  # WorkerDied too: not the choice's doing, it may be tried again
             return skipped._replace(reason=str(error))
         return _measurement(problem, choice, answer, trial)
+
+    def _failed(self, asked: Compile) -> int:
+        """How many programs could not be compiled: all of them where the worker did not come through."""
+        try:
+            reply = self.crew.ask(asked, 0.0).reply
+        except WorkerDied:
+            return len(asked.programs)
+        if reply is None or reply.status != "ok":
+            return len(asked.programs)
+        return len(reply.reason.splitlines())
 
     def _possible(self, problem: Problem, made: Build) -> Variant:
         """The variant of a build that can run here. Raises BadInput with what is missing."""
