@@ -68,12 +68,11 @@ def load(binary: Binary) -> Entry:
     except BuildError:
         raise
     except Exception as error:  # it is somebody else's program
-        raise BuildError(
-            "a variant in Python must run", got=_words(error), next_step=f"mend {binary.source}"
-        ) from error
+        raise BuildError("a variant in Python must run", got=words(error), next_step=f"mend {binary.source}") from error
 
 
-def _words(error: Exception) -> str:
+def words(error: Exception) -> str:
+    """Class and first line of an error's text, on one line; the class alone where it has no text."""
     text = str(error).strip().splitlines()
     return f"{type(error).__name__}: {text[0] if text else ''}".rstrip(": ")
 
@@ -90,7 +89,7 @@ def guarded(do: Callable[..., Any], *arguments: Any) -> Any:
     except MemoryError:
         raise
     except Exception as error:  # it is somebody else's program
-        raise CallFailed(_words(error)) from error
+        raise CallFailed(words(error)) from error
 
 
 def arrays(operands: Operands, index: int = 0) -> tuple[Array, ...]:

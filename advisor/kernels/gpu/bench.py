@@ -23,7 +23,7 @@ from advisor.kernels.gpu.messages import COMPILERS, Case, Compile, Program, Tria
 from advisor.kernels.gpu.source import text
 from advisor.kernels.judge import Judgement, relative_error
 from advisor.kernels.messages import Binary, Reply
-from advisor.kernels.pycall import load
+from advisor.kernels.pycall import load, words
 from advisor.kernels.registry import origin
 from advisor.kernels.spec import Expected, KernelSpec
 from advisor.records import Problem, pairs
@@ -94,7 +94,7 @@ class Bench:
             try:
                 self._program(program)
             except Exception as error:  # told again by the trial, as what it is
-                failed.append(str(error).splitlines()[0])
+                failed.append(words(error))
         return Reply("ok", "\n".join(failed), kernel_s=time.monotonic() - start)
 
     def _build(self, program: Program) -> Any:

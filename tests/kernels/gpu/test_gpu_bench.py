@@ -184,6 +184,15 @@ def test_programs_are_compiled_ahead_and_those_that_fail_counted(tmp_path):
     assert [symbol for symbol, _ in driver.built] == ["decode_batched_mma"]
 
 
+def test_an_error_without_text_is_a_failure_like_any_other():
+    class Mute(FakeDriver):
+        def build(self, source, options, symbol):
+            raise RuntimeError
+
+    *_, reply = answers(Mute(), Compile((trial().program,)))
+    assert (reply.status, reply.reason) == ("ok", "RuntimeError")
+
+
 def test_a_source_that_changed_is_not_run(tmp_path):
     reply = answers(FakeDriver(), trial()._replace(program=trial().program._replace(source_hash="0" * 12)))[-1]
     assert reply.status == "skipped"
