@@ -7,7 +7,7 @@
   "defaults": {"ADV_V": 32, "ADV_M": 6, "ADV_N": 2, "block": 96, "group": 4},
   "valid": ["ADV_M * ADV_N * 32 == 12 * ADV_V"], "prepares": ["wg", "wu", "wd"],
   "reads": "batch * n * (d_model + d_ff) + 3 * d_model * d_ff", "writes": "batch * n * (d_model + d_ff)",
-  "mapping": "blocks of rows times groups of panels, handed out one by one, in two phases", "rank": 20
+  "mapping": "blocks of rows times groups of panels, handed out one by one, in two phases", "rank": 8
 } */
 #include "phases.h"
 

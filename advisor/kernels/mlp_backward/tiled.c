@@ -8,7 +8,7 @@
   "valid": ["ADV_M * ADV_N * 32 == 12 * ADV_V"],
   "reads": "batch * n * (2 * d_model + 6 * d_ff) + 5 * d_model * d_ff",
   "writes": "batch * n * (d_model + 3 * d_ff) + 3 * d_model * d_ff",
-  "mapping": "blocks of rows of each result times groups of panels, handed out one by one", "rank": 20
+  "mapping": "blocks of rows of each result times groups of panels, handed out one by one", "rank": 8
 } */
 #include <omp.h>
 

@@ -27,9 +27,21 @@ pytestmark = needs_compiler
 
 
 def test_the_ladder_and_its_order():
-    assert [one.name for one in variants("mlp") if one.name in C] == ["fused", "few", "packed", "repacked", "naive"]
+    assert [one.name for one in variants("mlp") if one.name in C] == ["few", "packed", "fused", "repacked", "naive"]
     assert default_knobs(variant("mlp", "few"), SPEC.problem(16)) is None, "for few rows only"
     assert {one.name for one in variants("mlp") if one.prepares} == set(PACKED)
+
+
+@pytest.mark.parametrize(("n", "name"), [(1, "few"), (16, "few"), (17, "packed"), (48, "packed")])
+def test_the_default_shares_few_rows_among_all_threads(n, name):
+    """Where `fused` has one block of rows, and so one thread."""
+    machine = fixtures.here()
+    chosen = default_choice(machine, SPEC, variants("mlp"), SPEC.problem(n, batch=1), space_options(machine))
+    assert chosen.build.variant == name
+
+
+def test_few_asks_for_a_and_b_and_nothing_else():
+    assert scratch_bytes("mlp", "few", 4, batch=1, d_model=64, d_ff=256) == 2 * 4 * 4 * 256
 
 
 @pytest.mark.parametrize(
@@ -81,4 +93,4 @@ def test_pytorch_is_right_and_never_the_default():
     assert {row.status for row in found} == {"ok"}
     assert {(row.variant, row.problem.dtype) for row in found} == {(one.name, d) for one in own for d in one.dtypes}
     chosen = default_choice(machine, SPEC, variants("mlp"), SPEC.problem(64), space_options(machine))
-    assert chosen.build.variant == "fused"
+    assert chosen.build.variant == "packed"
