@@ -280,7 +280,7 @@ class Bench:
         samples: list[float] = []
         hopeless = trial.give_up_ns is not None and ready.call_ns > trial.give_up_ns
         while len(samples) < (1 if hopeless else trial.samples):
-            samples.append(self.driver.time_ns(ready.replay, times) / (times * ready.calls))
+            samples.append(self._replayed_ns(trial.program, ready.replay, times) / (times * ready.calls))
         last = sets[(ready.calls - 1) % len(sets)]
         self.driver.finish()
         foreign.keep(self.driver, self.spec, ready.replay.result, last, trial.case.problem)
@@ -310,18 +310,25 @@ class Bench:
         for call in each[:2]:
             foreign.run(trial.program, call)
         self.driver.finish()
-        by_torch = trial.program.language != "cuda"
-        replay, count = self.driver.record(each, by_torch), len(each)
-        self.driver.time_ns(replay, 1)
-        call_ns = max(1.0, self.driver.time_ns(replay, 1) / count)
+        program = trial.program
+        replay, count = self._recorded(program, each), len(each)
+        self._replayed_ns(program, replay)
+        call_ns = max(1.0, self._replayed_ns(program, replay) / count)
         wanted = min(MOST_GRAPH_CALLS, math.ceil(trial.sample_s * 1e9 / call_ns))
         rounds = max(1, wanted // count)
         if rounds > 1:
-            replay, count = self.driver.record(each * rounds, by_torch), count * rounds
-            self.driver.time_ns(replay, 1)
-            call_ns = max(1.0, self.driver.time_ns(replay, 1) / count)
+            replay, count = self._recorded(program, each * rounds), count * rounds
+            self._replayed_ns(program, replay)
+            call_ns = max(1.0, self._replayed_ns(program, replay) / count)
         self._ready[key] = Ready(replay, count, call_ns, space, tuple(each))
         return self._ready[key]
+
+    def _recorded(self, program: Program, calls: list[Call]) -> Replay:
+        replay: Replay = foreign.run(program, self.driver.record, calls, program.language != "cuda")
+        return replay
+
+    def _replayed_ns(self, program: Program, replay: Replay, times: int = 1) -> float:
+        return float(foreign.run(program, self.driver.time_ns, replay, times))
 
 
 def _drawn(case: Case) -> Drawn:

@@ -3,18 +3,19 @@ they return copied into the outputs, as a server would use it."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from advisor.kernels.gpu.driver import Call, Driver
+from advisor.kernels.gpu.driver import Call, DeviceError, Driver
 from advisor.kernels.gpu.messages import Case, Program
 from advisor.kernels.gpu.operands import Block
 from advisor.kernels.pycall import CallFailed, Entry, guarded
 from advisor.kernels.spec import KernelSpec
 from advisor.records import Problem
 
-FULL = "OutOfMemoryError"
-"""The class of PyTorch's error for a device that is full; it is no MemoryError of Python's."""
+FULL = ("OutOfMemoryError", "out of memory", "ALLOC_FAILED")
+"""Words of PyTorch's errors for a device that is full, which are no MemoryErrors of Python's: the class that its
+allocator raises, the driver's text, and the status of cuBLAS and its like."""
 
 
 def prepared(driver: Driver, spec: KernelSpec, entry: Entry, case: Case, group: Sequence[Block]) -> Call:
@@ -22,11 +23,11 @@ def prepared(driver: Driver, spec: KernelSpec, entry: Entry, case: Case, group: 
 
     Raises:
         MemoryError: the device has not the room that the variant says a call takes.
-        CallFailed: a function of the variant's raised.
+        CallFailed: a function of the variant's raised, or PyTorch did.
     """
     types = spec.types(case.problem)
-    tensors = [driver.tensor(one.data, types[name]) for name, one in zip(spec.buffers, group, strict=True)]
-    need = int(guarded(entry.workspace, tensors, case.dims, dict(case.knobs)))
+    tensors = [_guarded(driver.tensor, one.data, types[name]) for name, one in zip(spec.buffers, group, strict=True)]
+    need = int(_guarded(entry.workspace, tensors, case.dims, dict(case.knobs)))
     room = driver.room_bytes()
     if need > room:
         raise MemoryError(f"a call takes {need} bytes, {room} are free")
@@ -34,9 +35,14 @@ def prepared(driver: Driver, spec: KernelSpec, entry: Entry, case: Case, group: 
     return call
 
 
-def run(program: Program, call: Call) -> Any:
-    """The result of one call; what somebody else's Python raises becomes CallFailed, or MemoryError."""
-    return call() if program.language == "cuda" else _guarded(call)
+def run(program: Program, do: Callable[..., Any], *arguments: Any) -> Any:
+    """What a call of a program, or a step of the driver's that makes calls of it or replays them, returns.
+
+    Raises:
+        CallFailed, MemoryError: what somebody else's Python raised.
+        DeviceError: passed on.
+    """
+    return do(*arguments) if program.language == "cuda" else _guarded(do, *arguments)
 
 
 def keep(driver: Driver, spec: KernelSpec, result: Any, group: Sequence[Block], problem: Problem) -> None:
@@ -44,6 +50,7 @@ def keep(driver: Driver, spec: KernelSpec, result: Any, group: Sequence[Block], 
 
     Raises:
         CallFailed: it does not fit.
+        MemoryError: nor into the device.
     """
     if result is None:
         return
@@ -53,8 +60,8 @@ def keep(driver: Driver, spec: KernelSpec, result: Any, group: Sequence[Block], 
         raise CallFailed(f"returned {len(results)} results where there are {len(spec.written)} outputs")
     types = spec.types(problem)
     for one, name, target in zip(results, spec.written, group[first:], strict=True):
-        tensor = driver.tensor(target.data, types[name])
-        guarded(_copy, tensor, one)
+        tensor = _guarded(driver.tensor, target.data, types[name])
+        _guarded(_copy, tensor, one)
 
 
 def _copy(tensor: Any, result: Any) -> None:
@@ -65,6 +72,8 @@ def _guarded(do: Any, *arguments: Any) -> Any:
     try:
         return guarded(do, *arguments)
     except CallFailed as failed:
-        if type(failed.__cause__).__name__ == FULL:
+        if isinstance(failed.__cause__, DeviceError):
+            raise failed.__cause__ from None
+        if any(words in str(failed) for words in FULL):
             raise MemoryError(str(failed)) from failed
         raise

@@ -9,6 +9,7 @@ from gpu_fixtures import DECODE, H200, FakeDriver, answers
 from advisor import show
 from advisor.errors import BadInput
 from advisor.kernels.executor import Ask
+from advisor.kernels.gpu.driver import DeviceError
 from advisor.kernels.gpu.pool import GpuPool
 from advisor.kernels.gpu.space import gpu_space
 from advisor.kernels.header import GPU_LANGUAGES, LIBRARY_GPU_LANGUAGES, OWN_GPU_LANGUAGES, read_variant
@@ -140,6 +141,32 @@ def test_a_full_device_is_no_crash_whoever_says_so(tmp_path, error, status):
     (choice,) = gpu_space(H200, DECODE, [variant], problem, TOOLS)
     asked = GpuPool(H200, DECODE, [variant])._trial(problem, variant, choice, Ask(1, 60.0), "normal")
     assert answers(TorchDriver(), asked)[-1].status == status
+
+
+ENDS = {
+    "a full allocator": (type("OutOfMemoryError", (RuntimeError,), {})("Tried to allocate 2 GiB"), "skipped", False),
+    "a full driver": (RuntimeError("CUDA error: out of memory"), "skipped", False),
+    "a full library": (RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED"), "skipped", False),
+    "a refused value": (DeviceError("invalid value", sticky=False), "skipped", True),
+    "a lost device": (DeviceError("illegal address", sticky=True), "crashed", False),
+    "PyTorch's own": (RuntimeError("cannot be captured"), "crashed", True),
+    "a build without CUDA": (AssertionError("Torch not compiled with CUDA enabled"), "crashed", True),
+}
+
+
+@needs_torch
+@pytest.mark.parametrize("step", ["tensor", "record", "time_ns"])
+@pytest.mark.parametrize("case", ENDS)
+def test_what_pytorch_raises_between_calls_ends_a_trial_and_not_the_worker(case, step):
+    def fails(*_):
+        raise error
+
+    error, status, sound = ENDS[case]
+    driver = TorchDriver()
+    setattr(driver, step, fails)
+    reply = answers(driver, trial("sdpa_math", n=3, **SHAPES[2]))[-1]
+    assert (reply.status, reply.sound) == (status, sound)
+    assert str(error) in reply.reason
 
 
 FULL = '''"""variant {"idea": "a call that fails", "language": "torch", "symbol": "prepare", "dtypes": ["float16"],
