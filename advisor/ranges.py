@@ -169,7 +169,7 @@ def section_default(site: Site, table: Json, section: Json, why: str) -> Answer:
             return default_answer(site, table["kernel"], why)._replace(
                 dtype=found.dtype, shape_pairs=found.shape_pairs, regime=found.regime, table_id=found.table_id
             )
-        choice, why = able[0], f"{why}: the call of a library, with the default team"
+        choice, why = able[0], f"{why}: {able[0]['build']['compiler']}'s row, with the default team"
     try:
         threads, cpus = team(site, known["threads"], known["placement"])
         placement = known["placement"]

@@ -13,7 +13,7 @@ import pytest
 from commanding import SCALE, Site
 
 from advisor.kernels.compilers import compilers
-from advisor.ranges import changed_fields
+from advisor.ranges import changed_fields, section_default
 from advisor.site import Site as Place
 from advisor.topology.array import build
 
@@ -111,6 +111,28 @@ def test_a_compiler_that_is_gone_makes_its_rows_stale(monkeypatch, tmp_path, kno
         (tmp_path / name).unlink()
     monkeypatch.setenv("CC", "clang -m64")
     assert changed() == ()
+
+
+def test_where_the_defaults_compiler_is_gone_the_row_that_answers_is_named_by_its_tool(monkeypatch, tmp_path):
+    """Here another compiler's, and no library's."""
+
+    def choice(compiler, variant):
+        build = {"variant": variant, "source_hash": "1", "knobs": {}, "compiler": compiler, "flags": "native"}
+        return {"build": build, "team": {"threads": 1, "placement": ""}, "process": None}
+
+    section = {
+        **{"dtype": "float32", "shape": {"d": 1}, "regime": "warm", "process": None},
+        "default": choice("gcc-12", "tiled"),
+        "rows": [{"choice": choice("gcc-12", "tiled")}, {"choice": choice("clang-14", "rows")}],
+    }
+    table = {"kernel": "scale", "table_id": "t", "hardware_id": "hw"}
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("CC", raising=False)
+    (tmp_path / "clang-14").touch(mode=0o755)
+    place = Place("hw", "limits", build({}, (0,)), (0,), 1, {})
+    found = section_default(place, table, section, "outside")
+    assert (found.variant, found.compiler, found.basis) == ("rows", "clang-14", "DEFAULT")
+    assert found.why == "outside, but gcc-12 is not here: clang-14's row, with the default team"
 
 
 @pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="PyTorch is not installed")
