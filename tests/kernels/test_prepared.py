@@ -19,22 +19,25 @@ SOURCE = """/* variant {
 
 int64_t scale_kept_workspace(const int64_t *dims, int threads) { (void)dims; (void)threads; return 0; }
 
-int64_t scale_kept_prepared(const int64_t *dims) { return dims[0] * dims[1] * (int64_t)sizeof(ADV_REAL); }
+/* First whose x it was made of, then the numbers. */
+int64_t scale_kept_prepared(const int64_t *dims) { return 64 + dims[0] * dims[1] * (int64_t)sizeof(ADV_REAL); }
 
 int scale_kept_prepare(void *const *buffers, const int64_t *dims, int threads)
 {
     const ADV_REAL *x = buffers[0];
-    ADV_REAL *kept = buffers[2];
+    ADV_REAL *kept = (ADV_REAL *)((char *)buffers[2] + 64);
     (void)threads;
+    *(const void **)buffers[2] = x;
     for (int64_t i = 0; i < dims[0] * dims[1]; i++) kept[i] = 3 * x[i];
     return 0;
 }
 
 int scale_kept(void *const *buffers, const int64_t *dims, void *workspace, int threads)
 {
-    const ADV_REAL *kept = buffers[2];
+    const ADV_REAL *kept = (const ADV_REAL *)((const char *)buffers[2] + 64);
     ADV_REAL *y = buffers[1];
     (void)workspace;
+    if (*(void *const *)buffers[2] != buffers[0]) return 9;
 #pragma omp parallel for num_threads(threads)
     for (int64_t i = 0; i < dims[0] * dims[1]; i++) y[i] = kept[i] + 1;
     return 0;
@@ -66,7 +69,7 @@ def test_it_is_prepared_before_it_is_called(tmp_path):
 
 
 def test_every_set_has_its_own(tmp_path):
-    """Cold: calls go round sets of operands, and each finds what was made of its own."""
+    """Cold: calls go round sets of operands, and each finds what was made of its own x, or says 9."""
     variant = made(tmp_path)
     problem = fixtures.problem(4096)._replace(regime="cold")
     with WorkerPool(fixtures.here(), CONSTANT, [variant]) as pool:
@@ -81,7 +84,8 @@ def test_every_set_has_its_own(tmp_path):
         ("kept[i] = 3 * x[i];\n    return 0;", "kept[i] = 3 * x[i];\n    return 7;", "crashed", "7"),
         ("kept[i] = 3 * x[i];", "kept[i + 1] = 3 * x[i];", "wrong", "outside of its workspace"),
         ("kept[i] = 3 * x[i];", "if (i) kept[i] = 3 * x[i];", "wrong", "NaN"),
-        ("return dims[0] * dims[1] * (int64_t)sizeof(ADV_REAL);", "return -1;", "crashed", "workspace"),
+        ("return 64 + dims[0] * dims[1] * (int64_t)sizeof(ADV_REAL);", "return -1;", "crashed", "workspace"),
+        ("= x;", "= (const char *)x + 1;", "crashed", "9"),
     ],
 )
 def test_what_goes_wrong_is_said(tmp_path, old, new, status, said):
