@@ -51,6 +51,10 @@ def _folder(own: str, xdg: str, fallback: str) -> str:
         folder = os.path.join(base, "advisor")
         if _usable(folder) and not (own == "ADVISOR_CACHE" and _is_foreign(folder)):
             return folder
+    return _spare(own)
+
+
+def _spare(own: str) -> str:
     return os.path.join(_temporary(), "state" if own == "ADVISOR_HOME" else "cache")
 
 
@@ -65,18 +69,16 @@ def cache_dir() -> str:
 
 
 def home_note() -> str:
-    """A sentence when the temporary directory had to serve, else the empty text."""
-    if state_dir().startswith(_temporary()):
+    """A sentence when the temporary directory had to serve, else the empty text: also where it was asked for."""
+    if not os.environ.get("ADVISOR_HOME") and state_dir() == _spare("ADVISOR_HOME"):
         return f"no writable home folder: results are kept in {state_dir()}; set ADVISOR_HOME to keep them elsewhere"
     return ""
 
 
 def cache_note() -> str:
     """The same for what is compiled."""
-    if cache_dir().startswith(_temporary()):
-        return (
-            f"no cache folder of this user's: it is made in {cache_dir()}; set ADVISOR_CACHE to have it elsewhere"
-        )
+    if not os.environ.get("ADVISOR_CACHE") and cache_dir() == _spare("ADVISOR_CACHE"):
+        return f"no cache folder of this user's: it is made in {cache_dir()}; set ADVISOR_CACHE to have it elsewhere"
     return ""
 
 

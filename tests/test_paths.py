@@ -43,6 +43,20 @@ def test_without_a_home_the_temporary_folder_serves_and_says_so(monkeypatch, tmp
     assert "ADVISOR_HOME" in paths.home_note()
 
 
+@pytest.mark.parametrize("below", ["", "/state", "/cache", "-more", "/state-more"])
+def test_a_folder_that_was_asked_for_is_no_makeshift(monkeypatch, tmp_path, below):
+    folder = f"{tmp_path}/tmp/advisor-{os.getuid()}{below}"
+    monkeypatch.setenv("ADVISOR_HOME", folder)
+    monkeypatch.setenv("ADVISOR_CACHE", folder)
+    assert (paths.state_dir(), paths.cache_dir()) == (folder, folder)
+    assert (paths.home_note(), paths.cache_note()) == ("", "")
+
+
+def test_a_home_folder_whose_name_begins_like_the_temporary_one_is_no_makeshift(monkeypatch, tmp_path):
+    monkeypatch.setenv("HOME", f"{tmp_path}/tmp/advisor-{os.getuid()}-home")
+    assert (paths.home_note(), paths.cache_note()) == ("", "")
+
+
 def test_a_home_that_cannot_be_written(monkeypatch, tmp_path):
     """The superuser may write everywhere, so the answer of the kernel is made up."""
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
