@@ -21,6 +21,7 @@ from advisor.kernels import pools, registry
 from advisor.kernels.available import check as check_tools
 from advisor.kernels.gpu import memory
 from advisor.kernels.gpu.device import target
+from advisor.kernels.gpu.tools import left_out
 from advisor.kernels.memory import is_evicted
 from advisor.kernels.power import gpu_joules
 from advisor.pipeline import check_headers, check_memory, check_shape, own_shape, variants_for
@@ -195,7 +196,7 @@ def _tune_one(asked: TuneRequest, kernel: str, machine: Machine, progress: Progr
             counted, interrupted = _count(_Tuning(request, pool, log, progress, outcome, ends, before), table)
             outcome = outcome._replace(interrupted=interrupted)
     notes = [
-        *filter(None, [aside, seen.sentence, _not_cold(request)]),
+        *filter(None, [aside, seen.sentence, _not_cold(request), _without_torch(asked, machine)]),
         *outcome.notes,
         *failures(outcome.trials),
         *pools.notes(outcome.trials),
@@ -210,6 +211,12 @@ def _tune_one(asked: TuneRequest, kernel: str, machine: Machine, progress: Progr
 
 def _device(machine: Machine) -> str | None:
     return device.described(machine.gpus[0]._asdict()) if is_device(machine.limits_id) else None
+
+
+def _without_torch(asked: TuneRequest, machine: Machine) -> str:
+    """Why the variants of PyTorch were not tried on a device where it is installed; empty where nobody wants to know."""
+    chosen = asked.compilers not in ("first", "all")
+    return "" if chosen or not is_device(machine.limits_id) else left_out()
 
 
 def _not_cold(request: Request) -> str:
@@ -294,7 +301,8 @@ def _space(machine: Machine, asked: TuneRequest) -> SpaceOptions:
     known = [tool.name for tool in options.compilers]
     for name in wanted:
         if name not in known:
-            raise BadInput("no such compiler here", got=name, allowed=f"{', '.join(known)}, first, all")
+            allowed, why = f"{', '.join(known)}, first, all", left_out() if is_device(machine.limits_id) else ""
+            raise BadInput("no such compiler here", got=name, allowed=allowed, next_step=why)
     return options._replace(compilers=tuple(tool for tool in options.compilers if tool.name in wanted))
 
 

@@ -200,6 +200,15 @@ def test_an_interrupt_while_counting_keeps_the_table(device, monkeypatch):
     assert section(result).tuned_n == (4096,)
 
 
+def test_why_pytorch_was_not_tried_is_said_to_those_who_chose_no_tools(device, monkeypatch):
+    monkeypatch.setattr(tools, "installed", {"cupy": "14.2.0", "torch": "2.13.0+cpu"}.get)
+    (note,) = [note for note in tuned(4096, wanted=False).notes if "PyTorch" in note]
+    assert "2.13.0+cpu is a build for CPUs alone" in note
+    assert not [note for note in tuned(4096, wanted=False, compilers="cupy-14.2").notes if "PyTorch" in note]
+    with pytest.raises(BadInput, match=r"got 'torch-2.13'.*build for CPUs alone"):
+        tuned(4096, wanted=False, compilers="torch-2.13")
+
+
 def test_counters_of_cpus_are_refused(tmp_path, monkeypatch):
     monkeypatch.setenv("ADVISOR_HOME", str(tmp_path / "home"))
     asked = tuning.TuneRequest(("decode",), (64,), counters=True)

@@ -16,14 +16,29 @@ NEEDS = {"cuda": (), "triton": ("torch",), "torch": ()}
 
 RUNTIME = "cuda"
 
+CPU_ONLY = "+cpu"
+"""How the version of a build of PyTorch without CUDA ends. Source: PEP 440, local versions; pytorch.org's wheels."""
+
 
 def gpu_tools() -> tuple[Compiler, ...]:
-    """The tools installed here, CuPy's first; none without CuPy."""
-    found = {language: version for language, package in PACKAGES.items() if (version := installed(package))}
+    """The tools installed here that reach a GPU, CuPy's first; none without CuPy."""
+    versions = {language: installed(package) for language, package in PACKAGES.items()}
+    found = {language: text for language, text in versions.items() if text and not text.endswith(CPU_ONLY)}
     if "cuda" not in found:
         return ()
     usable = [language for language in found if all(other in found for other in NEEDS[language])]
     return tuple(Compiler(f"{PACKAGES[one]}-{short(found[one])}", "", found[one], one, RUNTIME) for one in usable)
+
+
+def left_out() -> str:
+    """Why PyTorch, and what needs it, is no tool for a GPU though it is installed, and the remedy; empty otherwise."""
+    version = installed(PACKAGES["torch"]) or ""
+    if not version.endswith(CPU_ONLY):
+        return ""
+    return (
+        f"PyTorch {version} is a build for CPUs alone, so no variants of PyTorch or Triton run on a GPU; "
+        "install its build for CUDA"
+    )
 
 
 def needed_tools() -> tuple[Compiler, ...]:
