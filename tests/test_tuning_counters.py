@@ -189,6 +189,17 @@ def test_what_was_counted_stays_when_other_sizes_are_tuned(device):
     assert "counters" not in points[65536]
 
 
+def test_a_later_refusal_does_not_wipe_what_was_counted(device, monkeypatch):
+    device(f"say({PAGE!r}); ran()")
+    tuned(4096)
+    monkeypatch.setattr("advisor.search.counting.LEAST_S", 1000.0)
+    again = tuned(4096, budget_s=30.0)
+    assert again.counted[0].none is not None
+    (point,) = [p for row in section(again).rows for p in row.points if p.n == 4096]
+    assert "counters" in dict(point.extra)
+    assert "no_counters" not in dict(section(again).extra)
+
+
 def test_an_interrupt_while_counting_keeps_the_table(device, monkeypatch):
     def interrupted(*_):
         raise KeyboardInterrupt

@@ -14,7 +14,8 @@ def with_counters(table: Table, countings: Sequence[Counting]) -> Table:
 
     Args:
         table: a learned table.
-        countings: of the table's choices or others, which are passed over; later ones count.
+        countings: of the table's choices or others, which are passed over; later ones count, but a refusal never in
+            the place of counters.
 
     Returns:
         The same table. Where a choice of a section could not be counted, the section's extra field `no_counters` says
@@ -33,13 +34,23 @@ def figures(found: Counters) -> Pairs:
 def _section(section: Section, countings: Sequence[Counting]) -> Section:
     group = section.dtype, section.shape, section.regime
     own = [one for one in countings if (one.problem.dtype, one.problem.shape, one.problem.regime) == group]
-    known = {(one.problem.n, one.choice): one for one in own}
+    known = _latest(own)
     rows = tuple(_row(row, known) for row in section.rows)
     missing = [one.none for (n, choice), one in known.items() if one.none is not None and _is_of(rows, n, choice)]
     extra = {name: value for name, value in section.extra if name != "no_counters"}
     if missing:
         extra["no_counters"] = _told(missing[-1])
     return section._replace(rows=rows, extra=pairs(extra))
+
+
+def _latest(countings: Sequence[Counting]) -> dict[tuple[int, Choice], Counting]:
+    """The last counters of each choice at each n; the last refusal where there never were any."""
+    found: dict[tuple[int, Choice], Counting] = {}
+    for one in countings:
+        at = one.problem.n, one.choice
+        if one.counters is not None or at not in found or found[at].counters is None:
+            found[at] = one
+    return found
 
 
 def _told(none: NoCounters) -> dict[str, str]:
