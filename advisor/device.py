@@ -40,15 +40,9 @@ def find(rows: Sequence[Mapping[str, Any]], name: str) -> int:
         BadInput: no such name, no such device, or one that cannot be told from others (no `device_id`).
     """
     number = name.removeprefix(PREFIX)
-    known = {_number(row): i for i, row in enumerate(rows) if row.get("visible") is not False}
+    known = _numbers(rows)
     if not name.startswith(PREFIX) or not number.isdecimal() or int(number) not in known:
-        listed = "".join(f", {PREFIX}{index}" for index in sorted(known))
-        raise BadInput(
-            "a device must be one of this machine",
-            got=name,
-            allowed=f"{CPU}{listed}",
-            next_step="" if known else "no GPU answers: see `advisor doctor`",
-        )
+        raise _not_among(rows, name, sorted(known))
     row = rows[known[int(number)]]
     if not row.get("device_id"):
         raise BadInput(
@@ -60,9 +54,27 @@ def find(rows: Sequence[Mapping[str, Any]], name: str) -> int:
     return known[int(number)]
 
 
-def _number(row: Mapping[str, Any]) -> int:
-    own = row.get("cuda_index")
-    return int(row["index"] if own is None else own)
+def _numbers(rows: Sequence[Mapping[str, Any]]) -> dict[int, int]:
+    """CUDA's number -> position, of the rows whose number is known: NVML counts otherwise, so its index is none. A GPU
+    that is there alone has number 0."""
+    seen = [i for i, row in enumerate(rows) if row.get("visible") is not False]
+    known = {int(rows[i]["cuda_index"]): i for i in seen if rows[i].get("cuda_index") is not None}
+    return {0: seen[0]} if not known and len(seen) == 1 else known
+
+
+def _not_among(rows: Sequence[Mapping[str, Any]], name: str, numbers: Sequence[int]) -> BadInput:
+    """Why a name is that of no row: there is no such GPU, or which one has the number is not known."""
+    unknown = len(rows) > 1 and any(row.get("visible") is not False and row.get("cuda_index") is None for row in rows)
+    nothing = "" if numbers else "no GPU answers: see `advisor doctor`"
+    apart = "set CUDA_DEVICE_ORDER=PCI_BUS_ID, or name one GPU by its UUID in CUDA_VISIBLE_DEVICES"
+    return BadInput(
+        "the numbers that CUDA gives the GPUs cannot be told here"
+        if unknown
+        else "a device must be one of this machine",
+        got=name,
+        allowed=f"{CPU}{''.join(f', {PREFIX}{number}' for number in numbers)}",
+        next_step=apart if unknown else nothing,
+    )
 
 
 def _why(row: Mapping[str, Any]) -> str:

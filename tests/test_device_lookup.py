@@ -10,7 +10,7 @@ from device_tables import DRIVER, FEW, MANY, SHAPE, VERSIONS, gpu, keep, none, r
 from devices import H200, variables
 from tabling import machine, write_machine
 
-from advisor import ranges
+from advisor import gather, ranges
 from advisor.errors import BadInput
 from advisor.lookup import Policy
 from advisor.policy import launch
@@ -19,8 +19,9 @@ from advisor.topology import gpu as probe
 
 @pytest.fixture
 def home(tmp_path, monkeypatch):
-    """A state folder with the table of one H200, on a machine that has it."""
+    """A state folder with the table of one H200, on a machine that has it; no shipped table is beside it."""
     monkeypatch.setenv("ADVISOR_HOME", str(tmp_path))
+    monkeypatch.setattr(gather, "shipped_policies", lambda: str(tmp_path / "shipped"))
     keep(tmp_path, monkeypatch)
     here(monkeypatch, report({}))
     return tmp_path
@@ -104,7 +105,7 @@ def test_parts_of_a_machine_are_parts_of_its_cpus(home):
 
 OTHERS = {**VERSIONS, "cupy": "15.0.0"}
 EDITS = {
-    "power limit": (report({"power_limit_w": 350.0}), VERSIONS, "power_limit_w was 700.0, is 350.0"),
+    "power limit": (report({"power_limit_w": 350.0}), VERSIONS, "power_limit_w was 690.0, is 350.0"),
     "multiprocessors": (report({"sm_count": 114}), VERSIONS, "sm_count was 132, is 114"),
     "slice": (report({"mig": "3g.71gb", "sm_count": 60}), VERSIONS, "mig was disabled, is 3g.71gb"),
     "driver": (report({}, driver="590.44"), VERSIONS, "driver was 580, is 590"),
@@ -179,11 +180,40 @@ def test_of_several_gpus_the_one_that_is_named_answers(home, tmp_path_factory, m
     here(monkeypatch, none(), {})
     folder = tmp_path_factory.mktemp("several")
     path = write_machine(folder, whole({"power_limit_w": 350.0}, {}))
-    assert "power_limit_w was 700.0, is 350.0" in ask(machine=path).why
+    assert "power_limit_w was 690.0, is 350.0" in ask(machine=path).why
     assert ask(device="cuda:1", machine=path).basis == "EXACT"
     with pytest.raises(BadInput, match="allowed: cpu, cuda:0, cuda:1"):
         ask(device="cuda:2", machine=path)
     assert Policy.load(machine=path).site.gpu is None
+
+
+def uncounted(*numbers):
+    """GPUs that NVML counts in this order and CUDA as the numbers say, None where that is not known."""
+    found = report(*({} for _ in numbers))
+    rows = [
+        one._replace(cuda_index=number, visible=None if number is None else True)
+        for one, number in zip(found.gpus, numbers, strict=True)
+    ]
+    return found._replace(gpus=tuple(rows))
+
+
+def test_the_number_is_cudas_and_never_nvmls(home, monkeypatch):
+    here(monkeypatch, uncounted(1, None))
+    assert Policy.load(device="cuda:1").site.gpu["uuid"] == "GPU-0"
+    with pytest.raises(BadInput, match=r"cannot be told here.*allowed: cpu, cuda:1.*CUDA_DEVICE_ORDER"):
+        Policy.load(device="cuda:0")
+
+
+@pytest.mark.parametrize("name", ["cuda:0", "cuda:1"])
+def test_of_gpus_whose_numbers_are_unknown_none_is_taken(home, monkeypatch, name):
+    here(monkeypatch, uncounted(None, None))
+    with pytest.raises(BadInput, match=r"cannot be told here.*allowed: cpu[^,]"):
+        Policy.load(device=name)
+
+
+def test_a_gpu_that_is_there_alone_is_number_zero(home, monkeypatch):
+    here(monkeypatch, uncounted(None))
+    assert ask().basis == "EXACT"
 
 
 def test_a_table_beside_a_description_counts_before_those_of_the_home_folder(home, tmp_path_factory, monkeypatch):
