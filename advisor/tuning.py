@@ -164,6 +164,7 @@ def _look(machine: Machine) -> _Seen:
 
 def _tune_one(asked: TuneRequest, kernel: str, machine: Machine, progress: Progress, turn: _Turn) -> TuneResult:
     from advisor.kernels.executors import pool_for
+    from advisor.policy.store import Saved, save_table
     from advisor.search.counting import reserve_s
     from advisor.search.known import past
     from advisor.search.log import Log, set_aside
@@ -190,20 +191,24 @@ def _tune_one(asked: TuneRequest, kernel: str, machine: Machine, progress: Progr
             tuning = _Tuning(request, pool, log, progress, outcome, until, before)
             table, interrupted = _hold_out(tuning, table)
             outcome = outcome._replace(interrupted=interrupted)
+        # before anything is counted: whatever becomes of that, the table lies there
+        saved = None if table is None else save_table(table_path, _with_counters(table, machine, log_path))
         counted: tuple[Counting, ...] = ()
-        if asked.counters and table is not None and not outcome.interrupted:
+        if asked.counters and table is not None and saved is not None and not outcome.interrupted:
             ends = None if share_s is None else begun + share_s
             counted, interrupted = _count(_Tuning(request, pool, log, progress, outcome, ends, before), table)
             outcome = outcome._replace(interrupted=interrupted)
+            again = save_table(table_path, _with_counters(table, machine, log_path))
+            saved = Saved(again.table, (*saved.notes, *again.notes))
     notes = [
         *filter(None, [aside, seen.sentence, _not_cold(request), _without_torch(asked, machine)]),
         *outcome.notes,
         *failures(outcome.trials),
         *pools.notes(outcome.trials),
         *before.notes,
+        *(saved.notes if saved else ()),
     ]
-    if table is not None:
-        table, notes = _save(table_path, _with_counters(table, machine, log_path), notes)
+    table = saved.table if saved else None
     absent, failed = missing(outcome, request, table)
     done = TuneResult(kernel, outcome, table, table_path, log_path, absent, tuple(notes), failed)
     return done._replace(objective=asked.objective, device=_device(machine), counted=counted)
@@ -214,7 +219,7 @@ def _device(machine: Machine) -> str | None:
 
 
 def _without_torch(asked: TuneRequest, machine: Machine) -> str:
-    """Why the variants of PyTorch were not tried on a device where it is installed; empty where nobody wants to know."""
+    """Why PyTorch's variants were not tried on a device where it is installed; empty for who chose the tools."""
     chosen = asked.compilers not in ("first", "all")
     return "" if chosen or not is_device(machine.limits_id) else left_out()
 
@@ -425,10 +430,3 @@ def _hold_out(tuning: _Tuning, table: Table) -> tuple[Table, bool]:
     plan = HoldOut(pick, tuple(first._replace(n=n) for n in sizes), tuning.outcome.verdicts, tuning.until)
     held = hold_out(request, tuning.pool, tuning.log, plan, tuning.progress)
     return with_heldout(table, [*tuning.before.verdicts, *held.verdicts]), held.interrupted
-
-
-def _save(path: str, table: Table, notes: list[str]) -> tuple[Table, list[str]]:
-    from advisor.policy.store import save_table
-
-    saved = save_table(path, table)
-    return saved.table, [*notes, *saved.notes]

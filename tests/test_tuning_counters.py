@@ -3,6 +3,7 @@ it."""
 
 from __future__ import annotations
 
+import glob
 import json
 import os
 from types import SimpleNamespace
@@ -218,6 +219,29 @@ def test_why_pytorch_was_not_tried_is_said_to_those_who_chose_no_tools(device, m
     assert not [note for note in tuned(4096, wanted=False, compilers="cupy-14.2").notes if "PyTorch" in note]
     with pytest.raises(BadInput, match=r"got 'torch-2.13'.*build for CPUs alone"):
         tuned(4096, wanted=False, compilers="torch-2.13")
+
+
+@pytest.mark.parametrize("error", [OSError(28, "No space left on device"), BadInput("ncu must be one that answers")])
+def test_an_error_while_counting_is_a_reason_for_no_counters(device, monkeypatch, error):
+    def fails(*_):
+        raise error
+
+    monkeypatch.setattr("advisor.search.counting.count_all", fails)
+    result = tuned(4096)
+    assert str(error) in result.counted[0].none.reason
+    assert section(result).tuned_n == (4096,)
+    assert str(error) in dict(section(result).extra)["no_counters"]["reason"]
+
+
+def test_the_table_lies_there_before_anything_is_counted(device, monkeypatch):
+    def dies(*_):
+        raise SystemExit(9)
+
+    monkeypatch.setattr("advisor.search.counting.count_all", dies)
+    with pytest.raises(SystemExit):
+        tuned(4096)
+    (path,) = glob.glob(os.path.join(os.environ["ADVISOR_HOME"], "**", "decode.table.json"), recursive=True)
+    assert load_table(path).sections[0].tuned_n == (4096,)
 
 
 def test_counters_of_cpus_are_refused(tmp_path, monkeypatch):

@@ -43,13 +43,22 @@ def count_winners(
         found: Sequence[object] = [late] * len(winners)
     else:
         limit_s = LIMIT_S if left_s is None else min(LIMIT_S, left_s)
-        found = count_all(request.machine.gpus[0], request.spec, request.variants, winners, limit_s)
+        found = _counted(request, winners, limit_s)
     counted = tuple(counting(*one, outcome) for one, outcome in zip(winners, found, strict=True))  # type: ignore[arg-type]
     for one in counted:
         ids = {"session": request.session, "choice_id": codec.digest(one.choice)}
         log.append({"kind": COUNTERS, **ids, "counting": codec.to_json(one)})
     log.sync()
     return counted
+
+
+def _counted(request: Request, winners: Sequence[tuple[Problem, Choice]], limit_s: float) -> Sequence[object]:
+    """What counting gives; an error of ours or the system's, as of a full disk, is a reason for no counters."""
+    try:
+        return count_all(request.machine.gpus[0], request.spec, request.variants, winners, limit_s)
+    except (AdvisorError, OSError) as error:
+        none = NoCounters(f"counting was not possible: {error}", "mend that, then tune with --resume and --counters")
+        return [none] * len(winners)
 
 
 def recorded(path: str) -> tuple[Counting, ...]:
