@@ -54,6 +54,10 @@ COMPILERS = ("gcc", "clang", "gfortran", "flang")
 """Families of compilers, those for C first; a tool of one is named after it and its major version: gcc-12."""
 
 
+OTHER_NAMES = {"flang": ("flang-new",)}
+"""Family -> how its programs are called too: flang until LLVM 20."""
+
+
 def compiler_is_absent(tool: str) -> bool:
     """Whether no program on PATH, nor $CC, can be the compiler of this name. Nothing is started: one that is there may
     still be of another version, or broken."""
@@ -61,5 +65,6 @@ def compiler_is_absent(tool: str) -> bool:
     if family not in COMPILERS:
         return False
     own = ("cc", *os.environ.get("CC", "").split()[:1]) if family in COMPILERS[:2] else ()
-    names, folders = (tool, family, *own), os.get_exec_path()
+    others = [name.replace(family, other, 1) for other in OTHER_NAMES.get(family, ()) for name in (tool, family)]
+    names, folders = (tool, family, *others, *own), os.get_exec_path()
     return not any(os.access(os.path.join(folder, name), os.X_OK) for folder in folders for name in names)

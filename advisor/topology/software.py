@@ -10,12 +10,13 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from advisor import identity
-from advisor.installed import LIBRARIES, installed
+from advisor.installed import COMPILERS as OF_CPUS
+from advisor.installed import LIBRARIES, OTHER_NAMES, installed
 from advisor.records import Pairs, pairs
 from advisor.topology.child import ask
 
 LIMIT_S = 5.0
-COMPILERS = ("gcc", "clang", "gfortran", "nvcc")
+COMPILERS = (*OF_CPUS, "nvcc")
 OPENMP = (("libgomp", "gcc", ("libgomp.so.1",)), ("libomp", "clang", ("libomp.so", "libomp.so.5")))
 """(runtime, compiler that knows where it lies, file names, the first that exists counts)."""
 
@@ -52,7 +53,7 @@ def environment() -> Pairs:
 
 def compiler_version(name: str) -> str | None:
     """Version number of a compiler on PATH, or the first line it writes when no number is in it; None without one."""
-    path = shutil.which(name)
+    path = next(filter(None, map(shutil.which, (name, *OTHER_NAMES.get(name, ())))), None)
     lines = (ask([path, "--version"], LIMIT_S) or "").splitlines() if path else []
     for line in lines:
         found = _VERSION.search(line)

@@ -5,6 +5,7 @@ import stat
 import pytest
 
 from advisor import identity
+from advisor.installed import COMPILERS, compiler_is_absent
 from advisor.topology import software
 
 
@@ -36,6 +37,24 @@ def on_path(tmp_path, monkeypatch):
 def test_versions_of_many_compilers(on_path, line, version):
     on_path("gcc", f"echo '{line}'")
     assert software.compiler_version("gcc") == version
+
+
+def test_flang_counts_under_its_former_name(on_path):
+    """For a probe and a lookup alike, as it does where Fortran is compiled."""
+    assert compiler_is_absent("flang-17")
+    on_path("flang-new", "echo 'flang-new version 17.0.6'")
+    assert not compiler_is_absent("flang-17")
+    assert dict(software.environment())["flang"] == "17.0.6"
+
+
+def test_a_versioned_program_of_a_former_name_counts(on_path):
+    on_path("flang-new-17", "exit 0")
+    assert not compiler_is_absent("flang-17")
+    assert compiler_is_absent("flang-18")
+
+
+def test_every_compiler_that_a_lookup_can_miss_is_probed():
+    assert set(COMPILERS) < set(software.COMPILERS)
 
 
 def test_a_compiler_that_is_missing_or_broken_is_left_out(on_path):
