@@ -30,6 +30,7 @@ def examine() -> tuple[Finding, ...]:
     tried = tries.attempt(limits.read().allowed_mems or (0,))
     return (
         _compiler(),
+        _fortran(),
         _openmp(),
         _cache(),
         _run_delay(),
@@ -62,6 +63,24 @@ def _compiler() -> Finding:
         return Finding("C compiler with OpenMP", found, f"{remedy}; docs/traps/no-compiler.md")
     remedy += "; or the library whose calls need none: pip install onf-advisor[torch]"
     return Finding("C compiler with OpenMP", "none, so no variant is available", remedy, needed=True)
+
+
+def _fortran() -> Finding:
+    """Only variants in Fortran need one, and it needs a C compiler with its runtime."""
+    from advisor.kernels.available import FRAMES
+    from advisor.kernels.fortran import fortran_compilers, without_frame
+
+    what = "Fortran compiler"
+    try:
+        found, bare = fortran_compilers(), without_frame()
+    except (AdvisorError, OSError) as error:
+        return Finding(what, "cannot be tried", str(error))
+    if found:
+        return Finding(what, ", ".join(f"{tool.name} with {tool.runtime}" for tool in found), "")
+    if bare:
+        said = f"{bare[0].name}, but no C compiler with {bare[0].runtime} for its frame"
+        return Finding(what, said, FRAMES[bare[0].runtime])
+    return Finding(what, "none", "variants in Fortran are left out; Debian: apt-get install gfortran")
 
 
 def _openmp() -> Finding:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from advisor.errors import AdvisorError, BadInput
 from advisor.kernels.compilers import Compiler, compilers
+from advisor.kernels.fortran import without_frame
 from advisor.kernels.libraries import LANGUAGE, tools
 
 if TYPE_CHECKING:
@@ -19,6 +20,9 @@ NEEDS = {
     LANGUAGE: ("PyTorch", "pip install onf-advisor[torch]"),
 }
 """Language -> what makes its variants, and how that comes here."""
+
+FRAMES = {"libgomp": "Debian: apt-get install gcc", "libomp": "Debian: apt-get install clang libomp-dev"}
+"""OpenMP runtime of a Fortran compiler -> how a C compiler with the same comes here."""
 
 
 class Unavailable(NamedTuple):
@@ -50,10 +54,18 @@ def unavailable() -> tuple[Unavailable, ...]:
 def _lacking() -> dict[str, tuple[str, str]]:
     """Language -> (reason, next step), for those without a tool."""
     try:
-        found = {tool.language for tool in tools()}
+        found, needs = {tool.language for tool in tools()}, _needs()
     except (AdvisorError, OSError) as error:
         return dict.fromkeys(NEEDS, (f"compilers cannot be tried ({error})", "see `advisor doctor`"))
-    return {name: (f"there is no {what}", step) for name, (what, step) in NEEDS.items() if name not in found}
+    return {name: (f"there is no {what}", step) for name, (what, step) in needs.items() if name not in found}
+
+
+def _needs() -> dict[str, tuple[str, str]]:
+    """NEEDS; of Fortran, where its compiler is here, the C compiler that it lacks."""
+    bare = next(iter(without_frame()), None)
+    if bare is None:
+        return NEEDS
+    return {**NEEDS, "fortran": (f"C compiler with {bare.runtime} for the frame of {bare.name}", FRAMES[bare.runtime])}
 
 
 def lines(found: Iterable[Unavailable]) -> list[str]:
@@ -81,7 +93,7 @@ def check(variants: Sequence[Variant], languages: Collection[str]) -> None:
     spoken = list(dict.fromkeys(one.language for one in variants))
     if not spoken or set(spoken) & set(languages):
         return
-    lacking = [f"{what} ({step})" for language, (what, step) in NEEDS.items() if language in spoken]
+    lacking = [f"{what} ({step})" for language, (what, step) in _needs().items() if language in spoken]
     raise BadInput(
         f"{' and '.join(dict.fromkeys(one.kernel for one in variants))} must have a variant that can be made here",
         got=f"variants in {', '.join(spoken)}, tools for {', '.join(sorted(languages)) or 'nothing'}",

@@ -16,6 +16,7 @@ import tempfile
 from collections.abc import Sequence
 
 from advisor.errors import UnknownName
+from advisor.installed import OTHER_NAMES
 from advisor.kernels.compilers import CHECK_LIMIT_S, PROBE_PY, Compiler, compilers, flags, remember, remembered
 from advisor.kernels.process import run
 from advisor.paths import cache_dir
@@ -25,7 +26,7 @@ LANGUAGE = "fortran"
 SUFFIX = ".f90"
 
 FAMILIES = ("gfortran", "flang")
-"""Preferred first. Newer flang was called flang-new until LLVM 20; both names are looked for."""
+"""Preferred first. flang is looked for under OTHER_NAMES too."""
 
 KINDS = {"double": "c_double", "float": "c_float"}
 """ADV_REAL in C -> ADV_KIND, the kind of a Fortran real that is the same."""
@@ -54,10 +55,23 @@ def fortran_compilers() -> tuple[Compiler, ...]:
 
 @functools.lru_cache(maxsize=8)
 def _fortran_compilers(path: str, in_c: tuple[Compiler, ...], cache: str) -> tuple[Compiler, ...]:
+    framed = (_with_frame(one, in_c) for one in _working(path, cache))
+    return tuple(one for one in framed if one)
+
+
+@functools.lru_cache(maxsize=8)
+def _working(path: str, cache: str) -> tuple[Compiler, ...]:
+    """Those that build and load an OpenMP library, in order, whatever C compilers there are."""
     working = (remembered(program, cache) or _tried(program, cache) for program in _programs(path))
     found = {one.name: one for one in reversed([one for one in working if one])}
-    framed = (_with_frame(one, in_c) for one in found.values())
-    return tuple(sorted((one for one in framed if one), key=_order))
+    return tuple(sorted(found.values(), key=_order))
+
+
+def without_frame() -> tuple[Compiler, ...]:
+    """Fortran compilers that work, but lack a C compiler with their OpenMP runtime, which makes the frame."""
+    in_c = compilers()
+    found = _working(os.environ.get("PATH", os.defpath), cache_dir())
+    return tuple(one for one in found if not _behind(in_c, one.runtime))
 
 
 def _with_frame(compiler: Compiler, in_c: Sequence[Compiler]) -> Compiler | None:
@@ -73,7 +87,7 @@ def _order(compiler: Compiler) -> tuple[int, int]:
 
 def _programs(path: str) -> list[str]:
     """Paths of candidate programs, links resolved, each once: plain names, then versioned ones."""
-    plain = [shutil.which(name, path=path) for name in ("gfortran", "flang", "flang-new")]
+    plain = [shutil.which(name, path=path) for family in FAMILIES for name in (family, *OTHER_NAMES.get(family, ()))]
     folders = [folder for folder in path.split(os.pathsep) if os.path.isabs(folder)]
     places = [(folder, name) for folder in folders for name in ("gfortran-*", "flang-*")]
     found = [hit for folder, name in places for hit in sorted(glob.glob(os.path.join(glob.escape(folder), name)))]
@@ -128,9 +142,21 @@ def frame_compiler(tool: Compiler) -> Compiler:
     return found
 
 
-def find_fortran(name: str) -> Compiler | None:
-    """The Fortran compiler of that name, None where it is not here."""
-    return next((one for one in fortran_compilers() if one.name == name), None)
+def find_fortran(name: str) -> Compiler:
+    """The Fortran compiler of that name.
+
+    Raises:
+        UnknownName: it is not on this machine, cannot build an OpenMP library, or has no C compiler behind it.
+    """
+    found = {one.name: one for one in fortran_compilers()}
+    if name not in found:
+        raise UnknownName(
+            "this Fortran compiler is not here, cannot build OpenMP programs, or lacks a C compiler with its runtime",
+            got=name,
+            allowed=", ".join(found) or "none found",
+            next_step="install it (Debian: gfortran, with gcc for the frame) and see `advisor doctor`",
+        )
+    return found[name]
 
 
 def link_command(

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from advisor.errors import UnknownName
 from advisor.installed import LIBRARIES, installed, library_of
 from advisor.kernels.compilers import Compiler, compilers, find_compiler
-from advisor.kernels.fortran import find_fortran, fortran_compilers
+from advisor.kernels.fortran import FAMILIES, find_fortran, fortran_compilers
 from advisor.kernels.gomp import RUNTIME
 
 FLAGS = "none"
@@ -50,8 +50,10 @@ def find_tool(name: str) -> Compiler:
     Raises:
         UnknownName: it is not on this machine.
     """
+    if name.partition("-")[0] in FAMILIES:
+        return find_fortran(name)
     if not library_of(name):
-        return find_fortran(name) or find_compiler(name)
+        return find_compiler(name)
     found = {tool.name: tool for tool in libraries()}
     if name not in found:
         raise UnknownName(

@@ -10,8 +10,9 @@ import stat
 import kernel_fixtures as fixtures
 import pytest
 
-from advisor.errors import BadInput, BuildError
-from advisor.kernels import fortran, registry
+from advisor import doctor
+from advisor.errors import BadInput, BuildError, UnknownName
+from advisor.kernels import available, fortran, registry
 from advisor.kernels.build import build
 from advisor.kernels.compilers import compilers
 from advisor.kernels.executor import Ask
@@ -96,12 +97,49 @@ def test_one_without_a_c_compiler_of_its_runtime_is_left_out(tmp_path):
 
 
 @needs_fortran
+def test_without_a_c_compiler_of_its_runtime_that_is_the_reason(monkeypatch):
+    """In what is not available, in a refusal, and in the doctor's finding."""
+    tool = fortran_compilers()[0]
+    for module in (fortran, available):
+        monkeypatch.setattr(module, "without_frame", lambda: (tool,))
+    monkeypatch.setattr(fortran, "fortran_compilers", lambda: ())
+    monkeypatch.setattr(available, "tools", compilers)
+    reason, step = available._lacking()["fortran"]
+    assert reason == f"there is no C compiler with {tool.runtime} for the frame of {tool.name}"
+    assert step == available.FRAMES[tool.runtime]
+    with pytest.raises(BadInput, match=f"frame of {tool.name}"):
+        available.check([read_variant(SOURCE, "scale")], ("python",))
+    finding = doctor._fortran()
+    assert tool.name in finding.found
+    assert (finding.remedy, finding.needed) == (step, False)
+
+
+@needs_fortran
+def test_with_one_nothing_lacks_a_frame(monkeypatch, tmp_path):
+    tool = fortran_compilers()[0]
+    assert tool.name not in [one.name for one in fortran.without_frame()]
+    assert doctor._fortran() == (doctor._fortran().what, doctor._fortran().found, "", False)
+    monkeypatch.setattr(fortran, "compilers", lambda: ())
+    assert tool.name in [one.name for one in fortran.without_frame()]
+
+
+def test_one_that_is_not_here_is_told_with_what_fortran_needs():
+    with pytest.raises(UnknownName, match="Fortran") as caught:
+        find_tool("gfortran-99")
+    assert "gfortran" in caught.value.next_step
+    with pytest.raises(UnknownName) as caught:
+        find_tool("gcc-99")
+    assert "gfortran" not in str(caught.value)
+
+
+@needs_fortran
 def test_each_is_tried_once(tmp_path):
     count, cache, real = tmp_path / "count", str(tmp_path / "cache"), fortran_compilers()[0].path
     program(tmp_path / "gfortran", f'echo x >> {count}; exec {real} "$@"')
     found = fortran._fortran_compilers(str(tmp_path), compilers(), cache)
     calls = len(count.read_text().split())
     fortran._fortran_compilers.cache_clear()
+    fortran._working.cache_clear()
     assert fortran._fortran_compilers(str(tmp_path), compilers(), cache) == found
     assert len(found) == 1
     assert len(count.read_text().split()) == calls > 0
@@ -242,6 +280,7 @@ def test_c_and_fortran_agree_with_the_dnf_to_the_same_tolerance(kernel):
     for row in found:
         if row.status == "ok":
             judged.setdefault((row.problem, row.draw), {}).setdefault(by_language[row.variant], []).append(row)
+    assert judged
     for both in judged.values():
         assert both.keys() == {"c", "fortran"}
         assert all(row.error <= row.tolerance for side in both.values() for row in side)
