@@ -34,7 +34,7 @@ MASSIVE = (37, 80.0)
 """Draw outlier: every 37th element of a row is 80 times as large, as in the residual stream of real models.
 
 Source: Sun, Chen, Kolter and Liu, "Massive Activations in Large Language Models", COLM 2024: a few channels, far apart,
-carry values of 10 to 1000 times the others'."""
+carry values far above the others'; 80 is milder than theirs."""
 
 SHAPE_EDGES = ((2, 64), (1, 896), (3, 80), (1, 7), (2, 1), (1, 4099))
 """(batch, d_model): the paper's, served ones, one that no vector divides, one element a row, a wide odd one."""
