@@ -22,7 +22,7 @@ from advisor.kernels.header import GPU_LANGUAGES
 from advisor.kernels.variant import variants
 from advisor.policy.store import load_table
 from advisor.records import Gpu
-from advisor.search.counting import recorded
+from advisor.search.counting import recorded, reserve_s
 from advisor.search.request import Silent
 
 H200 = Gpu(0, "GPU-0", "NVIDIA H200", 143771 << 20, 132, "9.0", 0, "disabled", 700.0, cuda_index=0, device_id="0" * 12)
@@ -171,6 +171,14 @@ def test_a_budget_too_short_for_counting_is_said(device, monkeypatch):
     result = tuned(4096, budget_s=30.0)
     assert "no time was left" in result.counted[0].none.reason
     assert not called.__closure__[0].cell_contents.exists()
+
+
+@pytest.mark.parametrize(
+    ("budget_s", "wanted", "kept_s"),
+    [(None, True, 0.0), (100.0, False, 0.0), (24.0, True, 0.0), (30.0, True, 6.0), (1000.0, True, 60.0)],
+)
+def test_a_budget_keeps_time_for_counting_only_where_that_is_enough_to_count_in(budget_s, wanted, kept_s):
+    assert reserve_s(budget_s, wanted) == pytest.approx(kept_s)
 
 
 def test_nobody_counts_where_nobody_asked(device):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from advisor import codec
 from advisor.errors import AdvisorError
-from advisor.kernels.gpu.counters import LIMIT_S, count_all
+from advisor.kernels.gpu.counters import LIMIT_S, MORE_TIME, count_all
 from advisor.kernels.gpu.counts import Counting, NoCounters, counting
 from advisor.records import Choice, Problem
 from advisor.search.log import Log, read
@@ -23,8 +23,9 @@ SHARE, MOST_S, LEAST_S = 0.2, 60.0, 5.0
 
 
 def reserve_s(budget_s: float | None, wanted: bool) -> float:
-    """Seconds of a budget that are kept for counting."""
-    return min(MOST_S, budget_s * SHARE) if wanted and budget_s is not None else 0.0
+    """Seconds of a budget that are kept for counting; none of one whose share is too short to count in."""
+    kept_s = min(MOST_S, budget_s * SHARE) if wanted and budget_s is not None else 0.0
+    return kept_s if kept_s >= LEAST_S else 0.0
 
 
 def count_winners(
@@ -39,7 +40,7 @@ def count_winners(
         left_s: time that is left; None: as long as counting takes.
     """
     if left_s is not None and left_s < LEAST_S:
-        late = NoCounters("no time was left of the budget", "tune again with a larger one, or with --resume")
+        late = NoCounters("no time was left of the budget", f"{MORE_TIME}, or with --resume")
         found: Sequence[object] = [late] * len(winners)
     else:
         limit_s = LIMIT_S if left_s is None else min(LIMIT_S, left_s)

@@ -44,6 +44,9 @@ CALLS = 3
 LIMIT_S = 90.0
 """Wall-clock limit of one counting: importing, compiling and checking take seconds, and ncu waits for other ncus."""
 
+MORE_TIME = "tune again with a larger --budget"
+"""The remedy where the time for counting was short, not the profiler slow."""
+
 Counted = Counters | NoCounters
 Wanted = tuple[Problem, Choice]
 
@@ -211,7 +214,8 @@ def _refused(ran: Ran) -> NoCounters | None:
     if known is not None:
         return NoCounters(known.reason, known.remedy)
     if ran.status == 124:
-        remedy = "see whether another profiler is at work, and whether nvidia-smi answers"
+        slow = "see whether another profiler is at work, and whether nvidia-smi answers"
+        remedy = slow if ran.limit_s >= LIMIT_S else MORE_TIME
         return NoCounters(f"ncu was ended after {ran.limit_s:g} s", remedy)
     if not ran.replies:
         last = ncu.complaint(ran.output) or " ".join(ran.output.split())[-200:]

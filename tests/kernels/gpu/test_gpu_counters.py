@@ -191,6 +191,12 @@ def test_one_that_hangs_is_ended_with_all_that_it_started(fake, tmp_path):
     assert not _runs(int(pid.read_text()))
 
 
+@pytest.mark.parametrize(("limit_s", "words"), [(counters.LIMIT_S, "another profiler"), (20.0, "larger --budget")])
+def test_the_remedy_of_a_timeout_is_time_where_the_budget_set_the_limit(limit_s, words):
+    (found,) = counters.judged(counters.Ran(124, "", (), limit_s), 1)
+    assert words in found.remedy
+
+
 def _runs(pid):
     try:
         with open(f"/proc/{pid}/stat", encoding="ascii") as file:
