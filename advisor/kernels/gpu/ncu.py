@@ -91,12 +91,17 @@ class Row(NamedTuple):
 
 
 def find() -> str | None:
-    """The path of ncu, None where there is none: PATH first, then where CUDA installs it, the latest last."""
+    """The path of ncu, None where there is none: PATH first, then PLACES in order, of one place the latest version."""
     found = shutil.which("ncu")
     if found:
         return found
-    listed = [path for place in PLACES for path in sorted(glob.glob(place)) if os.access(path, os.X_OK)]
-    return listed[0] if listed else None
+    listed = [[path for path in glob.glob(place) if os.access(path, os.X_OK)] for place in PLACES]
+    return next((max(paths, key=_version) for paths in listed if paths), None)
+
+
+def _version(path: str) -> list[int]:
+    """The numbers in the name of the folder that a program lies in, 2025.3.0."""
+    return [int(number) for number in re.findall(r"\d+", os.path.basename(os.path.dirname(path)))]
 
 
 def command(program: str, regime: str, log_path: str, target: Sequence[str]) -> list[str]:

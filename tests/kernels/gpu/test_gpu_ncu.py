@@ -116,6 +116,18 @@ def test_it_is_found_on_the_path_first_then_where_cuda_puts_it(monkeypatch, tmp_
     assert ncu.find() is None
 
 
+@pytest.mark.parametrize("versions", [("2019.5.0", "2025.3.0"), ("2025.3.1", "2025.10.0")])
+def test_of_several_versions_the_latest_is_taken(monkeypatch, tmp_path, versions):
+    for version in versions:
+        path = tmp_path / version / "ncu"
+        path.parent.mkdir()
+        path.write_text("#!/bin/sh\n")
+        path.chmod(0o755)
+    monkeypatch.setattr(ncu, "PLACES", (str(tmp_path / "*" / "ncu"),))
+    monkeypatch.setenv("PATH", "/nonexistent")
+    assert ncu.find() == str(tmp_path / versions[-1] / "ncu")
+
+
 @pytest.mark.parametrize("known", ncu.REFUSALS, ids=lambda known: known.words)
 def test_a_refusal_is_known_by_its_words(known):
     text = f"==PROF== Connected\n==ERROR== {known.words} - and more\n"
