@@ -37,6 +37,7 @@ from kernel_race import Deadline, Refused
 
 from advisor.arguments import sizes as sizes_of
 from advisor.errors import AdvisorError
+from advisor.kernels.gpu.driver import DeviceError
 from advisor.records import Choice, Machine
 
 REGRET_SIZES = (1024, 4096, 16384, 65536, 262144)
@@ -219,7 +220,7 @@ def run(asked: argparse.Namespace) -> int:
             call = Call(asked, store, device_machine(), Deadline(asked.seconds))
             with PARTS[asked.part](call) as steps:
                 missing = walk(call, steps)
-    except (Refused, Lost, AdvisorError) as error:
+    except (Refused, Lost, AdvisorError, DeviceError) as error:
         print(f"{asked.part}: {error}", file=sys.stderr)
         return 1
     for one in missing:

@@ -63,7 +63,7 @@ def asked(machine: Machine, problem: Problem, choice: Choice) -> bytes:
     """The two lines for the fresh process: the very trial that a worker would get."""
     spec, gpu = spec_of("decode"), machine.gpus[0]
     found = next(v for v in variants("decode", (), GPU_LANGUAGES) if v.name == choice.build.variant)
-    trial = GpuPool(gpu, spec, (found,))._trial(problem, found, choice, Ask(0, 0.0), "normal")
+    trial = GpuPool(gpu, spec, (found,)).trial(problem, choice, Ask(0, 0.0), "normal")
     return encode(Hello(origin(spec), 0, gpu.uuid or "")) + encode(trial)
 
 
@@ -81,14 +81,17 @@ def measure(machine: Machine, choice: Choice) -> dict[str, Any]:
 
 
 def run(machine: Machine, path: str, caches: str) -> dict[str, Any]:
-    """One fresh process with its caches in a folder: what it printed, and the time until its first line of code."""
+    """One fresh process with its caches in a folder: what it printed, and the time until its first line of code. Raises
+    Refused when it fails or does not end."""
     variables = environment(dict(os.environ), machine.gpus[0].uuid or "")
     variables |= {name: os.path.join(caches, name.lower()) for name in CACHES}
     variables["PYTHONPATH"] = os.pathsep.join(filter(None, [PACKAGE, variables.get("PYTHONPATH", "")]))
     begun = time.monotonic_ns()
-    ended = subprocess.run(
-        [sys.executable, CHILD, path], env=variables, capture_output=True, text=True, timeout=LIMIT_S, check=False
-    )
+    words = [sys.executable, CHILD, path]
+    try:
+        ended = subprocess.run(words, env=variables, capture_output=True, text=True, timeout=LIMIT_S, check=False)
+    except subprocess.TimeoutExpired as error:
+        raise Refused(f"the process did not end within {LIMIT_S:g} s") from error
     if ended.returncode:
         raise Refused(f"status {ended.returncode}: {ended.stderr[-400:]}")
     said: dict[str, Any] = json.loads(ended.stdout.splitlines()[-1])

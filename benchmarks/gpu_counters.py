@@ -6,6 +6,7 @@ is at work. The two stand side by side and neither is computed from the other.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from gpu_ground import Ground, Tuned, problem_of
@@ -13,7 +14,7 @@ from gpu_race import Looks, label, likely
 from kernel_race import Refused, sampler, take_turns
 
 from advisor.codec import to_json
-from advisor.kernels.gpu.counters import count_all
+from advisor.kernels.gpu.counters import LIMIT_S, count_all
 from advisor.kernels.gpu.counts import Counters, NoCounters, predicted
 from advisor.records import Choice, Problem
 
@@ -38,9 +39,15 @@ def measure(ground: Ground, left: Tuned, n: int) -> tuple[dict[str, Any], dict[s
         raise Refused("; ".join(f"{name}: {why}" for name, why in looks.failed.items()))
     turns = {label(one): sampler(ground.pool, problem, one, ground.deadline) for one in chosen}  # type: ignore[arg-type]
     samples = take_turns(turns, ROUNDS, seed=n)
-    counted = count_all(ground.machine.gpus[0], ground.spec, ground.known, [(problem, one) for one in chosen])
+    counted = counters(ground, [(problem, one) for one in chosen])
     listed = [told(ground, problem, one, found) for one, found in zip(chosen, counted, strict=True)]
     return {"choices": listed, "samples": samples, "rounds": ROUNDS, "left_out": looks.failed}, looks.conditions
+
+
+def counters(ground: Ground, wanted: Sequence[tuple[Problem, Choice]]) -> Sequence[Counters | NoCounters]:
+    """Counters of some choices, one program's time for it at most, and no more than is left."""
+    limit_s = min(LIMIT_S, ground.deadline.left_s())
+    return count_all(ground.machine.gpus[0], ground.spec, ground.known, wanted, limit_s)
 
 
 def best(ground: Ground, left: Tuned, looks: Looks, problem: Problem, name: str) -> list[Choice]:

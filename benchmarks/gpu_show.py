@@ -198,7 +198,8 @@ def searches(found: Judged) -> list[str]:
         shown = "-" if between is None else ratio_text(Ratio("ours", "best", *between))
         medians = [shown_time(statistics.median(taken)) if taken else "-" for taken in data["samples"].values()]
         cut = "" if data["exhaustive"]["whole"] else " (cut short)"
-        whole = (f"{data['exhaustive']['looked']}{cut}", f"{data['exhaustive']['seconds']:.1f}", f"{data['share']:.3f}")
+        share = "-" if data["share"] is None else f"{data['share']:.3f}"
+        whole = (f"{data['exhaustive']['looked']}{cut}", f"{data['exhaustive']['seconds']:.1f}", share)
         ours = (str(data["space"]), str(mine["trials"]), f"{mine['seconds']:.2f}")
         rows.append((row.key["shape"], str(data["n"]), *ours, *whole, shown, *medians))
     return [*table(("heads", "tuned in s", "budget", "good trials"), tunings), *table(head, rows)]
