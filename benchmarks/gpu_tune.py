@@ -6,7 +6,7 @@ import contextlib
 import glob
 import json
 import os
-import shutil
+import re
 import signal
 import subprocess
 import sys
@@ -75,12 +75,29 @@ def last_object(text: str) -> Any:
     return None
 
 
+WHICH_CARD = ("uuid", "slice_of", "pci")
+"""Fields of a GPU that tell which card of its kind it was: no lookup needs them, and nobody else is told."""
+
+_TOLD = re.compile(rf'("(?:{"|".join(WHICH_CARD)})": ?)"[^"]*"')
+
+
 def keep(folder: str) -> None:
-    """Copy what the newest table's folder holds: table, log, machine.json."""
+    """Copy what the newest table's folder holds, table, log, machine.json, without what tells one card of a kind from
+    another."""
     found = glob.glob(os.path.join(folder, HOME, "**", "decode.table.json"), recursive=True)
     if found:
         place, kept = os.path.dirname(max(found, key=os.path.getmtime)), os.path.join(folder, POLICY)
         os.makedirs(kept, exist_ok=True)
         for path in glob.glob(os.path.join(place, "*.json*")):
             if not path.endswith(".lock"):
-                shutil.copy(path, kept)
+                with open(path, encoding="utf-8") as file, open(_into(kept, path), "w", encoding="utf-8") as copy:
+                    copy.writelines(anonymous(line) for line in file)
+
+
+def anonymous(text: str) -> str:
+    """JSON text with null for each value of WHICH_CARD; all else stays as it is, to the byte, so ids hold."""
+    return _TOLD.sub(r"\1null", text)
+
+
+def _into(folder: str, path: str) -> str:
+    return os.path.join(folder, os.path.basename(path))

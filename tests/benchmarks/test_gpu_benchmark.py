@@ -1,13 +1,16 @@
 """The GPU benchmark as a command: parts that stop and go on, what it shows, what a sweep pays once."""
 
+import argparse
 import contextlib
 import json
 import os
 import subprocess
 import sys
+import types
 
 import gpu
 import gpu_cold
+import gpu_counters
 import gpu_show
 import gpu_tune
 import pytest
@@ -17,6 +20,8 @@ from gpu_ground import Lost, sources
 from gpu_machine_fixtures import CUDA, MACHINE, OneWorker
 from gpu_rows import Row, Store, read
 from kernel_race import Deadline, Refused
+
+from advisor.kernels.gpu.driver import DeviceError
 
 
 @pytest.fixture
@@ -245,8 +250,10 @@ def test_the_product_is_asked_for_the_shape_and_what_it_left_is_kept(tmp_path, m
         asked.append((words, variables["ADVISOR_HOME"], limit_s))
         place = tmp_path / "home" / "machines" / "x"
         place.mkdir(parents=True)
-        for name in ("decode.table.json", "decode.table.json.lock", "machine.json"):
+        for name in ("decode.table.json", "decode.table.json.lock"):
             (place / name).write_text("{}")
+        card = {"uuid": "GPU-1-2", "name": "NVIDIA H200", "pci": "00000000:00:06.0", "slice_of": None}
+        (place / "machine.json").write_text(json.dumps({"gpus": [card]}))
         trial = {"kind": "trial", "measurement": {"conditions": {"after": {"sm_mhz": 1500}}}}
         (place / "measurements.jsonl").write_text(json.dumps(trial) + '\n{"kind": "trial"}\n{"kind": "tri')
         return 3, 'noise\n[{"kernel": "decode", "trials": {"ok": 7}}]\n', ""
@@ -262,6 +269,8 @@ def test_the_product_is_asked_for_the_shape_and_what_it_left_is_kept(tmp_path, m
     assert limit_s > 100
     assert data["said"][0]["trials"] == {"ok": 7}
     assert sorted(os.listdir(tmp_path / "policy")) == ["decode.table.json", "machine.json", "measurements.jsonl"]
+    (card,) = json.loads((tmp_path / "policy" / "machine.json").read_text())["gpus"]
+    assert card == {"uuid": None, "name": "NVIDIA H200", "pci": None, "slice_of": None}
     monkeypatch.setattr(gpu_tune, "run", lambda *_: (1, "", "no CuPy"))
     with pytest.raises(Refused, match="no CuPy"):
         gpu_tune.measure(str(tmp_path), "28:4", (1, 64), 100.0)
@@ -271,6 +280,13 @@ def test_a_product_that_does_not_end_is_told_to_and_may_save():
     program = "import time\ntry:\n print('begun', flush=True); time.sleep(60)\nexcept KeyboardInterrupt:\n print('saved')\n raise SystemExit(3)"  # noqa: E501
     status, out, _ = gpu_tune.run([sys.executable, "-c", program], dict(os.environ), 2.0)
     assert (status, out.split()) == (3, ["begun", "saved"])
+
+
+def test_a_share_that_is_unknown_is_a_dash(tmp_path):
+    with Store(str(tmp_path)) as store:
+        store.add(regret(share=None))
+    lines = gpu_show.searches(gpu_show.judged(str(tmp_path)))
+    assert any("| - |" in line for line in lines if "1024" in line)
 
 
 # --- cold start ---
@@ -318,6 +334,35 @@ def test_caches_are_empty_at_first_and_what_one_left_is_found_again(monkeypatch,
     data = gpu_cold.measure(MACHINE, default._replace(build=default.build._replace(variant=variant)))
     assert folders == (["0", "1", "0", "0"] if variant == "batched_mma" else ["0", "1"])
     assert {name: len(found) for name, found in data["processes"].items()}["empty"] == gpu_cold.PROCESSES
+
+
+def test_a_process_that_does_not_end_is_refused(monkeypatch, tmp_path):
+    monkeypatch.setattr(gpu_cold, "CHILD", str(tmp_path / "child.py"))
+    monkeypatch.setattr(gpu_cold, "LIMIT_S", 0.2)
+    (tmp_path / "child.py").write_text("import time; time.sleep(60)")
+    with pytest.raises(Refused, match=r"did not end within 0\.2 s"):
+        gpu_cold.run(MACHINE, "x", str(tmp_path))
+
+
+def test_a_device_that_cannot_be_opened_ends_the_part_with_its_reason(monkeypatch, tmp_path, capsys):
+    @contextlib.contextmanager
+    def lost(call):
+        raise DeviceError("no context", sticky=True)
+        yield
+
+    monkeypatch.setattr(gpu, "device_machine", lambda: MACHINE)
+    monkeypatch.setitem(gpu.PARTS, "race", lost)
+    assert gpu.run(argparse.Namespace(out=str(tmp_path), part="race", seconds=9.0)) == 1
+    assert "race: no context" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("left_s", "limit_s"), [(5.0, 5.0), (1e4, gpu_counters.LIMIT_S)])
+def test_counting_ends_with_the_time_that_is_left(monkeypatch, left_s, limit_s):
+    given = []
+    monkeypatch.setattr(gpu_counters, "count_all", lambda *told: given.append(told[4]) or ())
+    ground = types.SimpleNamespace(machine=MACHINE, spec=None, known=(), deadline=Deadline(left_s, lambda: 0.0))
+    gpu_counters.counters(ground, [])
+    assert given == [limit_s]
 
 
 def test_a_process_that_fails_is_refused_with_its_last_words(monkeypatch, tmp_path):
