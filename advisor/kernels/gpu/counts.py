@@ -7,10 +7,10 @@ from typing import NamedTuple
 
 from advisor.kernels.expressions import evaluate
 from advisor.kernels.gpu import ncu
-from advisor.kernels.gpu.geometry import geometry
+from advisor.kernels.gpu.geometry import launch_names
 from advisor.kernels.memory import ITEM_BYTES
 from advisor.kernels.spec import KernelSpec
-from advisor.kernels.variant import Variant, names
+from advisor.kernels.variant import Variant
 from advisor.records import Choice, Problem
 
 SECTOR_BYTES = 32
@@ -113,20 +113,11 @@ def predicted(spec: KernelSpec, variant: Variant, problem: Problem, choice: Choi
     Raises:
         BadInput: an expression of the header has no value here.
     """
-    known, size = _names(spec, variant, problem, choice), ITEM_BYTES[problem.dtype]
+    known, size = launch_names(variant, problem, choice.build.knobs), ITEM_BYTES[problem.dtype]
     dnf = spec.elements(problem)
     read, written, atomics = (evaluate(text, known) for text in (variant.reads, variant.writes, variant.atomics))
     sectors = read * size / SECTOR_BYTES, written * size / SECTOR_BYTES
     return Predicted(dnf.read * size, dnf.written * size, *sectors, atomics)
-
-
-def _names(spec: KernelSpec, variant: Variant, problem: Problem, choice: Choice) -> dict[str, int]:
-    """What a header's expressions may speak of: dims, knobs, and what its launch derives."""
-    known = names(problem, choice.build.knobs)
-    if variant.launch is None:
-        return known
-    values = geometry(spec, variant, problem, choice.build.knobs).numbers[-len(variant.launch.derived) :]
-    return {**known, **{name: value for (name, _), value in zip(variant.launch.derived, values, strict=False)}}
 
 
 class Counting(NamedTuple):

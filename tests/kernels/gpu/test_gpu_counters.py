@@ -115,6 +115,17 @@ def test_counted_traffic_lies_near_what_is_predicted(fake):
         assert found.l2_atomic_sectors + found.global_reductions == said.atomics
 
 
+@pytest.mark.parametrize("name", ["batched_mma", "batched_triton"])
+def test_a_prediction_may_speak_of_all_that_a_launch_may(name):
+    problem, choice = wanted(name)
+    variant = next(v for v in VARIANTS if v.name == name)
+    sized = variant._replace(reads="n * item_bytes", writes="heads * real_bytes", atomics="item_bytes")
+    said = counts.predicted(DECODE, sized, problem, choice)
+    assert said.l2_read_sectors == 4096 * 2 * 2 / 32
+    assert said.l2_written_sectors == 40 * 4 * 2 / 32
+    assert said.atomics == 2
+
+
 def test_the_worker_sees_its_device_alone_and_locks_lie_in_a_folder_of_ones_own(fake, monkeypatch):
     monkeypatch.setenv("TMPDIR", "/tmp")
     keys = "{key: os.environ.get(key) for key in ('CUDA_VISIBLE_DEVICES', 'TMPDIR', 'CUPY_CACHE_DIR')}"
