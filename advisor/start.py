@@ -8,6 +8,7 @@ from __future__ import annotations
 import signal
 import sys
 import time
+from collections.abc import Callable
 from contextvars import ContextVar
 
 STATUS = 3
@@ -31,14 +32,19 @@ BEGUN: ContextVar[float | None] = ContextVar("BEGUN", default=None)
 
 def main() -> None:
     """Entry point of the `advisor` command."""
+    before = BEGUN.set(time.monotonic())
     try:
-        before = BEGUN.set(time.monotonic())
+        _command()()
+    finally:
+        BEGUN.reset(before)
+
+
+def _command() -> Callable[[], None]:
+    """The command line, imported; ends the program where that is interrupted."""
+    try:
         polite()
         from advisor.cli import main as command
     except KeyboardInterrupt:
         sys.stderr.write("advisor: interrupted before it began; nothing was written\n")
         sys.exit(STATUS)
-    try:
-        command()
-    finally:
-        BEGUN.reset(before)
+    return command

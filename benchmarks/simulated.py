@@ -3,7 +3,7 @@
     python benchmarks/simulated.py [--machines 200] [--first 0] [--seed 0] [--worst 8] [--again log|nothing]
                                    [--json FILE]
 
-Regret is by the model, without noise; the tuner sees recorded noise. tests/simulated.py says what the model is.
+Regret is by the model, without noise; the tuner sees recorded noise. tests/simulated_machine.py says what the model is.
 Some three seconds a machine.
 
 With `--again` every machine is tuned a second time, with another seed and other noise, beside the log of the first tune

@@ -21,7 +21,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
-from simulated import DECODE_SLICES, Model, Traits, fork_s, published_place, spawn_s, work_s
+from simulated_machine import DECODE_SLICES, Model, Traits, fork_s, published_place, spawn_s, work_s
 
 START = Model(1.4, 80, 95, 10, 650, 370, 4.8, 150, 70, 0.15, 1700, 3500, 0.2, 1700, 4000, 0.1)
 """Where the fit starts: read off single figures by hand."""

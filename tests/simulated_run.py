@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 from fake import recorded_noise
-from simulated import (
+from simulated_machine import (
     FITTED,
     PUBLISHED_SHAPE,
     Shape,

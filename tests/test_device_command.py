@@ -51,7 +51,7 @@ def looks(site):
 
 def test_a_gpu_is_tuned_by_the_command(tuned):
     _, told, progress = tuned
-    assert told["device"] == "NVIDIA H200, 132 multiprocessors, 700 W"
+    assert told["device"] == "NVIDIA H200, 132 multiprocessors, 690 W"
     assert [best["n"] for best in told["best"]] == [64, 128]
     for best in told["best"]:
         assert (best["choice"]["team"], best["choice"]["process"]) == (None, None)
@@ -84,7 +84,7 @@ def test_winners_ran_again_in_a_fresh_process(tuned):
 
 def test_the_command_answers_from_the_table_and_for_another_driver_only_by_force(tuned, made_up):
     site, told, _ = tuned
-    ask = ("recommend", "--device", "cuda:0", "--kernel", "decode", "--n", "64", "--json")
+    ask = ("recommend", "--device", "cuda:0", "--kernel", "decode", "--n", "64", "--heads", "2", "--json")
     (answer,) = json.loads(site.advisor(*ask, **made_up).out)["answers"]
     assert (answer["basis"], answer["variant"]) == ("EXACT", told["best"][0]["choice"]["build"]["variant"])
     assert answer["launch"]["warps"] >= 1

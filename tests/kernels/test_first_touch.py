@@ -49,6 +49,9 @@ class TwoNodes:
     def workspace_bytes(self, *_):
         return 0
 
+    def prepared_bytes(self, *_):
+        return 0
+
     def scratch(self, size):
         return module.ops.block((size,), np.uint8)
 

@@ -3,7 +3,16 @@ import os
 import numpy as np
 import pytest
 from fake import FakeSpec
-from simulated import DECODE_SLICES, FITTED, PUBLISHED_SHAPE, Model, Simulated, SimulatedExecutor, Traits, machine_of
+from simulated_machine import (
+    DECODE_SLICES,
+    FITTED,
+    PUBLISHED_SHAPE,
+    Model,
+    Simulated,
+    SimulatedExecutor,
+    Traits,
+    machine_of,
+)
 from simulated_paper import ALL_CORES, Call, best_threads, errors, figures, fit, quiet_s, slices_of
 from simulated_run import SIZES, draw, in_time, mean_regret, trial
 
