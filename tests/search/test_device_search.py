@@ -116,7 +116,7 @@ def test_time_is_shared_by_a_devices_speed(tmp_path):
     assert large.search_s < 3 * small.search_s
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 def test_a_sweep_ends_near_the_best_of_every_n_after_looks_at_few(tmp_path, seed):
     sizes = (1024, 4096, 16384, 65536, 262144)
     outcome = sweep(tmp_path, FakeExecutor(call_ns), sizes, seed=seed)
