@@ -22,7 +22,9 @@ of the search after it. And of trials that are no first looks:
 beside a busy neighbour, which are another regime; of a winner in a fresh process, which have no time; of the reference
 that shows drift; of a finalist with a counter of energy around it."""
 
-PHASES = (REST, NEARBY, STOLEN, AGAIN, DRIFT, ENERGY)
+NO_LOOKS = (STOLEN, AGAIN, DRIFT, ENERGY)
+
+PHASES = (REST, NEARBY, *NO_LOOKS)
 
 FAILED = ("wrong", "crashed", "timeout")
 """How a winner's check in a fresh process ends that speaks against it. Skipped says that there was no room just now."""
@@ -211,7 +213,7 @@ def past(path: str, request: Request) -> Past:
         found = _parsed(records, "trial", Measurement)
         return tuple(t for t in found if t.problem in raced and counts(t.problem, t.choice) and _key(t) not in failed)
 
-    looks = [*of[""], *of[NEARBY], *of[REST]]
+    looks = [record for record in mine if record.get("phase") not in NO_LOOKS]  # in the order taken: the last counts
     same = tuple(check for check in checks.values() if counts(check.problem, check.choice))
     return Past(tuple(verdicts), trials(looks), found.notes, trials(of[STOLEN]), trials(of[ENERGY]), same)
 

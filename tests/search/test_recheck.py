@@ -197,3 +197,18 @@ def test_checks_are_found_again_in_the_log(tuned, folder):
         log.append({"kind": "trial", "session": "s1", **document})
     assert past(copy, asked).checks == (check,)
     assert past(copy, asked._replace(variants=asked.variants[:0])).checks == ()
+
+
+def test_looks_of_earlier_runs_come_in_the_order_of_the_log_whatever_their_phase(tuned, folder, tmp_path):
+    """The last look of a choice is what a table is learned from; an old one beside the best is not the last."""
+    asked, _, table = tuned
+    choice = next(iter(winners(table, PROBLEMS, choose)))
+    path = str(shutil.copy(folder / "m.jsonl", tmp_path / "m.jsonl"))
+    times = {2.0: "nearby", 3.0: "rest", 5.0: "again", 4.0: None}
+    with Log(path) as log:
+        for number, phase in times.items():
+            document = to_json(Measurement(PROBLEMS[0], choice, "ok", (number,)))
+            told = {"kind": "trial", "session": asked.session, "choice_id": digest(choice), "measurement": document}
+            log.append(told if phase is None else {**told, "phase": phase})
+    looks = [t.samples_ns[0] for t in past(path, asked).trials if (t.problem, t.choice) == (PROBLEMS[0], choice)]
+    assert looks[-3:] == [2.0, 3.0, 4.0]
