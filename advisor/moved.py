@@ -16,6 +16,7 @@ FIGURES = (
 
 CACHES = ("flushed", "kept")
 NEVER = "nobody counted: `advisor tune --device cuda:N --counters` does"
+NOT_HERE = "not counted at this n"
 
 BYTES, COUNTS = (("GB", 1e9), ("MB", 1e6), ("kB", 1e3), ("B", 1.0)), (("M", 1e6), ("k", 1e3), ("", 1.0))
 
@@ -49,29 +50,51 @@ def of(sections: Sequence[Mapping[str, Any]], answer: Answer, n: int) -> dict[st
         n: the n that was asked; figures are known at tuned n only.
 
     Returns:
-        `counters`: the figures, and `no_counters`: reason and remedy where nobody could count; each None where there is
-        nothing to tell.
+        `counters`: the figures; `no_counters`: reason and remedy where nobody could count at this n; each None where
+        there is nothing to tell; `counted_n`: every n at which the choice was counted; `refused_elsewhere`: whether
+        anybody could not count at some n. Empty for the answer of a CPU, whose counters nobody reads.
     """
+    if not answer.device:
+        return {}
     own = [one for one in sections if _group(one) == (answer.dtype, answer.regime, answer.shape)]
-    found = next((figures for section in own for figures in _at(section, answer, n)), None)
-    told = next((one["no_counters"] for one in own if isinstance(one.get("no_counters"), dict)), None)
-    why = None if told is None or found else {key: str(told.get(key, "")) for key in ("reason", "remedy")}
-    return {"counters": found, "no_counters": why}
+    known: dict[int, dict[str, Any]] = {}
+    for section in own:
+        for at, figures in _figures(section, answer):
+            known.setdefault(at, figures)
+    refusals = [one["no_counters"] for one in own if isinstance(one.get("no_counters"), dict)]
+    here = None if n in known else next((told for told in refusals if _is_at(told, n)), None)
+    why = None if here is None else {key: str(here.get(key, "")) for key in ("reason", "remedy")}
+    return {
+        "counters": known.get(n),
+        "no_counters": why,
+        "counted_n": sorted(known),
+        "refused_elsewhere": bool(refusals),
+    }
 
 
 def sentence(found: Mapping[str, Any]) -> str:
     """What `of` found, in words."""
     if found["counters"] is not None:
         return words(found["counters"])
-    return refused(**found["no_counters"]) if found["no_counters"] is not None else NEVER
+    if found["no_counters"] is not None:
+        return refused(**found["no_counters"])
+    if found["counted_n"]:
+        return f"counted at n = {', '.join(map(str, found['counted_n']))}, not here"
+    return NOT_HERE if found["refused_elsewhere"] else NEVER
 
 
 def _group(section: Mapping[str, Any]) -> tuple[Any, ...]:
     return section["dtype"], section["regime"], dict(section["shape"])
 
 
-def _at(section: Mapping[str, Any], answer: Answer, n: int) -> Iterator[dict[str, Any]]:
-    """The figures of an answer's choice at n, wherever a section has them."""
+def _is_at(told: Mapping[str, Any], n: int) -> bool:
+    """Whether a refusal is of this n; older files do not tell, nor does what is no list."""
+    sizes = told.get("n")
+    return not isinstance(sizes, list) or n in sizes
+
+
+def _figures(section: Mapping[str, Any], answer: Answer) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Each n at which an answer's choice was counted, with the figures, wherever a section has them."""
     rows = [*section["rows"], *(row for other in section.get("alternatives", ()) for row in other["rows"])]
     for row in rows:
         made = row["choice"]["build"]
@@ -81,8 +104,8 @@ def _at(section: Mapping[str, Any], answer: Answer, n: int) -> Iterator[dict[str
             answer.knobs,
         )
         for point in row["points"] if same else ():
-            if point["n"] == n and isinstance(point.get("counters"), dict):
-                yield _checked(point["counters"])
+            if isinstance(point.get("counters"), dict):
+                yield point["n"], _checked(point["counters"])
 
 
 def _checked(figures: Mapping[str, Any]) -> dict[str, Any]:

@@ -63,14 +63,18 @@ def section(counters=None, n=4096, **more):
 
 ANSWER = Answer(
     "decode", "float16", tuple(SHAPE.items()), "cold", variant="v", source_hash="0", knob_pairs=(("blocks", 66),)
-)
-NOTHING = {"counters": None, "no_counters": None}
+)._replace(device="NVIDIA H200")
+NOTHING = {"counters": None, "no_counters": None, "counted_n": [], "refused_elsewhere": False}
 REFUSED = {"reason": "no permission", "remedy": "ask for it"}
 
 
 def test_figures_of_the_answers_own_choice_and_n_are_found():
-    assert moved.of([section({"duration_ns": 5.0})], ANSWER, 4096) == {**NOTHING, "counters": {"duration_ns": 5.0}}
-    assert moved.of([section({"duration_ns": 5.0})], ANSWER, 4097) == NOTHING
+    assert moved.of([section({"duration_ns": 5.0})], ANSWER, 4096) == {
+        **NOTHING,
+        "counters": {"duration_ns": 5.0},
+        "counted_n": [4096],
+    }
+    assert moved.of([section({"duration_ns": 5.0})], ANSWER, 4097) == {**NOTHING, "counted_n": [4096]}
     assert moved.of([section({"duration_ns": 5.0})], ANSWER._replace(knob_pairs=()), 4096) == NOTHING
     assert moved.of([section({"duration_ns": 5.0})], ANSWER._replace(dtype="float32"), 4096) == NOTHING
 
@@ -81,8 +85,28 @@ def test_figures_in_rows_for_another_objective_are_found():
 
 
 def test_a_refusal_is_told_where_no_figures_are_known():
-    assert moved.of([section(no_counters=REFUSED)], ANSWER, 4096) == {**NOTHING, "no_counters": REFUSED}
+    assert moved.of([section(no_counters=REFUSED)], ANSWER, 4096) == {
+        **NOTHING,
+        "no_counters": REFUSED,
+        "refused_elsewhere": True,
+    }
     assert moved.of([section({"calls": 3}, no_counters=REFUSED)], ANSWER, 4096)["no_counters"] is None
+
+
+def test_a_refusal_is_told_at_its_own_n_alone():
+    refused = section(no_counters={**REFUSED, "n": [8192]})
+    assert moved.sentence(moved.of([refused], ANSWER, 8192)) == "no counters: no permission; ask for it"
+    assert moved.sentence(moved.of([refused], ANSWER, 4096)) == moved.NOT_HERE
+
+
+def test_at_an_n_that_was_not_counted_those_that_were_are_named():
+    found = [section({"calls": 3}), section({"calls": 3}, n=1024, no_counters={**REFUSED, "n": [8192]})]
+    assert moved.sentence(moved.of(found, ANSWER, 5000)) == "counted at n = 1024, 4096, not here"
+    assert moved.sentence(moved.of(found, ANSWER, 8192)) == "no counters: no permission; ask for it"
+
+
+def test_nothing_is_said_of_a_cpu():
+    assert moved.of([section({"calls": 3})], ANSWER._replace(device=None), 4096) == {}
 
 
 @pytest.mark.parametrize("value", ["9", None, -1, float("nan"), float("inf"), [1], {}])

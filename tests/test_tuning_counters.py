@@ -152,6 +152,7 @@ def test_whatever_ncu_does_the_tuning_ends_and_the_table_says_why(device, case):
     found = section(result)
     assert found.tuned_n == (4096, 8192)
     told = dict(found.extra)["no_counters"]
+    assert list(told["n"]) == [4096, 8192]
     assert words in f"{told['reason']} {told['remedy']}"
     assert all("counters" not in dict(point.extra) for row in found.rows for point in row.points)
     assert len(called()) <= 1

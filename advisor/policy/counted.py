@@ -19,7 +19,7 @@ def with_counters(table: Table, countings: Sequence[Counting]) -> Table:
 
     Returns:
         The same table. Where a choice of a section could not be counted, the section's extra field `no_counters` says
-        why and what would help.
+        why, what would help, and at which n that was; of several reasons the last.
     """
     return with_id(table._replace(sections=tuple(_section(section, countings) for section in table.sections)))
 
@@ -36,10 +36,11 @@ def _section(section: Section, countings: Sequence[Counting]) -> Section:
     own = [one for one in countings if (one.problem.dtype, one.problem.shape, one.problem.regime) == group]
     known = _latest(own)
     rows = tuple(_row(row, known) for row in section.rows)
-    missing = [one.none for (n, choice), one in known.items() if one.none is not None and _is_of(rows, n, choice)]
+    missing = [(n, one.none) for (n, choice), one in known.items() if one.none is not None and _is_of(rows, n, choice)]
     extra = {name: value for name, value in section.extra if name != "no_counters"}
     if missing:
-        extra["no_counters"] = _told(missing[-1])
+        last = missing[-1][1]
+        extra["no_counters"] = {**_told(last), "n": sorted({n for n, none in missing if none == last})}
     return section._replace(rows=rows, extra=pairs(extra))
 
 
