@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import subprocess
 import sys
 
@@ -278,9 +279,25 @@ def test_a_launch_of_another_version_of_the_source_is_unknown(home):
 def test_the_environment_names_variant_tool_and_knobs_and_nothing_of_openmp(home):
     lines = launch.env(ask()).splitlines()
     knobs = dict(MANY.build.knobs)
-    assert lines[:2] == ["export ADVISOR_VARIANT=split_w4", "export ADVISOR_TOOL=cupy-14.2"]
-    assert set(lines[2:]) == {f"export ADVISOR_KNOB_{name}={value}" for name, value in knobs.items()}
-    assert launch.env(ask(n=300)).splitlines()[0] == f"export ADVISOR_VARIANT={FEW.build.variant}"
+    assert lines[1:3] == ["export ADVISOR_VARIANT=split_w4", "export ADVISOR_TOOL=cupy-14.2"]
+    assert set(lines[3:]) == {f"export ADVISOR_KNOB_{name}={value}" for name, value in knobs.items()}
+    assert launch.env(ask(n=300)).splitlines()[1] == f"export ADVISOR_VARIANT={FEW.build.variant}"
+
+
+def exported(*answers):
+    """The ADVISOR_ variables of a shell that took some answers one after another."""
+    script = "\n".join([*(f"eval {shlex.quote(launch.env(one))}" for one in answers), "env"])
+    clean = {"PATH": os.environ["PATH"], "ADVISOR_KNOBS": "kept"}
+    done = subprocess.run(["sh", "-euc", script], env=clean, capture_output=True, text=True, check=True)
+    return {line for line in done.stdout.splitlines() if line.startswith("ADVISOR_")}
+
+
+def test_of_two_answers_in_a_row_a_shell_keeps_the_second_alone(home):
+    first, second = ask()._replace(knob_pairs=(("old", 1), ("blocks", 7))), ask()._replace(knob_pairs=(("blocks", 8),))
+    assert "ADVISOR_KNOB_old=1" in exported(first)
+    assert exported(first, second) == exported(second)
+    assert "ADVISOR_KNOB_blocks=8" in exported(second)
+    assert exported(first, ask()._replace(variant=None)) == {"ADVISOR_KNOBS=kept"}
 
 
 @pytest.mark.parametrize(

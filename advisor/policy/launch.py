@@ -61,8 +61,9 @@ def variables(answer: Answer) -> dict[str, str | None]:
 def env(answer: Answer) -> str:
     """Lines for `eval` in a POSIX shell: exports, and one unset of what must not be there.
 
-    Memory policies cannot be set this way and are refused: see `numactl`. A GPU's answer sets nothing of OpenMP, but
-    ADVISOR_VARIANT, ADVISOR_TOOL and ADVISOR_KNOB_<name> for whoever launches the kernel.
+    Memory policies cannot be set this way and are refused: see `numactl`. A GPU's answer leaves OpenMP as it is and
+    sets ADVISOR_VARIANT, ADVISOR_TOOL and ADVISOR_KNOB_<name> for whoever launches the kernel, after an unset of all
+    that an earlier answer for a GPU left of them.
 
     OMP_PLACES is read by libgomp and libomp alike, and wins over GOMP_CPU_AFFINITY, which is unset so that an old value
     cannot confuse. Source: OpenMP 5.0, section 6; libgomp manual, "Environment Variables".
@@ -80,6 +81,10 @@ _WORD = re.compile(r"[A-Za-z0-9][\w.+-]*")
 """What names of variants and tools are made of."""
 
 
+_KNOBS_THERE = r"$(env | sed -n 's/^\(ADVISOR_KNOB_[A-Za-z0-9_]*\)=.*/\1/p')"
+"""Shell text: the names of the knobs that an earlier answer exported; which those are, only the shell knows."""
+
+
 def _device_env(answer: Answer) -> str:
     named = {"ADVISOR_VARIANT": answer.variant, "ADVISOR_TOOL": answer.compiler}
     for name, value in named.items():
@@ -87,7 +92,7 @@ def _device_env(answer: Answer) -> str:
             raise BadInput(f"{name} is written into a shell line, so it is a plain word", got=value)
     knobs = {f"ADVISOR_KNOB_{_identifier(name)}": str(_whole(value, 0)) for name, value in answer.knob_pairs}
     lines = [f"export {name}={shlex.quote(value)}" for name, value in {**named, **knobs}.items() if value is not None]
-    return "\n".join(lines) if answer.variant is not None else f"unset {' '.join(named)}"
+    return "\n".join([f"unset {' '.join(named)} {_KNOBS_THERE}", *(lines if answer.variant is not None else ())])
 
 
 def _identifier(name: str) -> str:
