@@ -20,8 +20,9 @@ LIMITS_ID = "device"
 FACTS = ("name", "compute_capability", "mig", "power_limit_w", "sm_count", "memory_bytes")
 """Fields of a GPU that change what is best on it, the first two so much that nothing is carried over."""
 
-DEPENDS = ("source_hash", "compiler", "driver", "sm_count")
-"""What makes a row of a device stale. Model, capability, slice and power limit are in the `device_id` itself."""
+DEPENDS = ("source_hash", "compiler", "nvrtc", "driver", "sm_count")
+"""What makes a row of a device stale: `nvrtc` a row of CUDA source alone, which CuPy compiles by it. Model, capability,
+slice and power limit are in the `device_id` itself."""
 
 
 def is_device(limits_id: str) -> bool:

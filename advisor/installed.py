@@ -38,6 +38,16 @@ def installed(library: str) -> str | None:
     return next(filter(None, map(_found, DISTRIBUTIONS.get(library, (library,)))), None)
 
 
+def nvrtc() -> str | None:
+    """The major version of CUDA whose NVRTC CuPy compiles with: 13 for cupy_cuda13x. None where the distribution does
+    not tell, as of a CuPy that was built from its source, and without CuPy.
+
+    CuPy's own version says nothing of it: 14.2.0 is there for CUDA 12 and for CUDA 13.
+    """
+    there = next(filter(_found, DISTRIBUTIONS["cupy"]), "")
+    return there.removeprefix("cupy_cuda").removesuffix("x") if there.startswith("cupy_cuda") else None
+
+
 def _found(distribution: str) -> str | None:
     start, end = f"{distribution}-", ".dist-info"
     for folder in sys.path:

@@ -10,7 +10,7 @@ import os
 
 from advisor.answers import Answer
 from advisor.errors import PlacementError
-from advisor.installed import ABSENT, compiler_is_absent, installed, library_of, package_of
+from advisor.installed import ABSENT, compiler_is_absent, installed, library_of, nvrtc, package_of
 from advisor.site import Site
 from advisor.sources import source_hash
 from advisor.topology.placement import UNPINNED, default_team, evaluate
@@ -360,6 +360,8 @@ def _with_tool(site: Site, tool: str) -> Json:
     library = package_of(tool)
     if library and library not in site.environment and not site.refusal:
         site.environment[library] = installed(library) or ABSENT
+        if library == "cupy":
+            site.environment["nvrtc"] = nvrtc()
     elif not library and tool not in site.environment and not site.refusal:
         site.environment[tool] = ABSENT if compiler_is_absent(tool) else None
     return site.environment
@@ -373,7 +375,8 @@ def _value(field: str, environment: Json, choice: Json) -> Any:
     """A field of an environment: the version of the choice's own tool and runtime; a kernel as MAJOR.MINOR; of a GPU's
     driver the branch, as its later numbers mend faults.
 
-    A library brings its OpenMP runtime along, so that one's version is no field of the environment.
+    A library brings its OpenMP runtime along, so that one's version is no field of the environment. NVRTC compiles what
+    CuPy runs and nothing else.
     """
     if field == "kernel":
         kernel = environment.get("kernel")
@@ -384,6 +387,8 @@ def _value(field: str, environment: Json, choice: Json) -> Any:
     if field == "compiler":
         compiler = choice["build"]["compiler"]
         return environment.get(compiler) or environment.get(compiler.split("-")[0])
+    if field == "nvrtc" and package_of(choice["build"]["compiler"]) != "cupy":
+        return None
     if field == "openmp" and library_of(choice["build"]["compiler"]):
         return None
     if field == "openmp" and choice["process"] is not None:

@@ -24,7 +24,7 @@ CARD = {
     "power_limit_w": 690.0,  # another than that of the shipped tables
 }
 DRIVER = "580.95.05"
-VERSIONS = {"cupy": "14.2.0", "triton": "3.6.0", "torch": "2.11.0"}
+VERSIONS = {"cupy": "14.2.0", "triton": "3.6.0", "torch": "2.11.0", "nvrtc": "13"}
 SHAPE = {"batch": 1, "heads": 8, "kv_heads": 2, "head_dim": 128}
 SOURCES = {variant.name: variant for variant in variants("decode", (), GPU_LANGUAGES)}
 
@@ -67,6 +67,7 @@ FEW, MANY = choice("split_w1"), choice("split_w4")
 def table(monkeypatch, of=None, objective="latency"):
     """One warp up to about n = 1400, four warps from there; tuned at 256, 1024, 4096 and 16384."""
     monkeypatch.setattr("advisor.kernels.gpu.device.installed", VERSIONS.get)
+    monkeypatch.setattr("advisor.kernels.gpu.device.nvrtc", lambda: VERSIONS["nvrtc"])
     times = {256: (3000.0, 3300.0), 1024: (3400.0, 3600.0), 4096: (6000.0, 5000.0), 16384: (20000.0, 9000.0)}
     races = [race(n, {MANY: many, FEW: few}, **SHAPE) for n, (few, many) in times.items()]
     made = MADE._replace(depends=device.DEPENDS, objective=objective)

@@ -11,7 +11,7 @@ from device_tables import DRIVER, FEW, MANY, SHAPE, VERSIONS, gpu, keep, none, r
 from devices import H200, variables
 from tabling import machine, write_machine
 
-from advisor import gather, ranges
+from advisor import gather, installed, ranges
 from advisor.errors import BadInput
 from advisor.lookup import Policy
 from advisor.policy import launch
@@ -32,6 +32,7 @@ def here(monkeypatch, found, versions=VERSIONS):
     """This machine has these GPUs, and these packages."""
     monkeypatch.setattr(probe, "find", lambda nodes: found)
     monkeypatch.setattr(ranges, "installed", versions.get)
+    monkeypatch.setattr(ranges, "nvrtc", lambda: versions.get("nvrtc"))
 
 
 def ask(n=4096, device="cuda:0", **more):
@@ -111,6 +112,7 @@ EDITS = {
     "slice": (report({"mig": "3g.71gb", "sm_count": 60}), VERSIONS, "mig was disabled, is 3g.71gb"),
     "driver": (report({}, driver="590.44"), VERSIONS, "driver was 580, is 590"),
     "library": (report({}), OTHERS, "compiler was 14.2.0, is 15.0.0"),
+    "compiler of the library": (report({}), {**VERSIONS, "nvrtc": "12"}, "nvrtc was 13, is 12"),
     "no library": (report({}), {}, "compiler was 14.2.0, is not installed"),
 }
 
@@ -134,6 +136,26 @@ def test_a06_only_force_overrides_and_the_field_is_still_named(home, monkeypatch
     assert (answer.basis, answer.variant) == ("STALE", "split_w4")
     assert named in answer.why
     assert named in " ".join(answer.warnings)
+
+
+def test_what_tells_no_nvrtc_is_no_change(home, monkeypatch):
+    here(monkeypatch, report({}), {**VERSIONS, "nvrtc": None})
+    assert ask().basis == "EXACT"
+
+
+def test_nvrtc_makes_stale_what_cupy_compiles_and_nothing_else():
+    environment = {"nvrtc": "12"}
+    told = [ranges._value("nvrtc", environment, {"build": {"compiler": tool}}) for tool in ("cupy-14.2", "triton-3.6")]
+    assert told == ["12", None]
+
+
+@pytest.mark.parametrize(("distribution", "version"), [("cupy_cuda12x", "12"), ("cupy_cuda13x", "13"), ("cupy", None)])
+def test_the_distribution_of_cupy_tells_its_nvrtc(tmp_path, monkeypatch, distribution, version):
+    (tmp_path / f"{distribution}-14.2.0.dist-info").mkdir()
+    monkeypatch.setattr("sys.path", [str(tmp_path)])
+    assert (installed.installed("cupy"), installed.nvrtc()) == ("14.2.0", version)
+    monkeypatch.setattr("sys.path", [])
+    assert installed.nvrtc() is None
 
 
 def test_a06_an_edited_source_is_a_miss_and_force_overrides(home, monkeypatch):

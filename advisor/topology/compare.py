@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
-from advisor.installed import LIBRARIES
+from advisor.installed import LIBRARIES, package_of
 from advisor.records import Machine, Row, Table
 from advisor.topology.array import CpuArray, live, pattern
 from advisor.topology.files import span
@@ -225,5 +225,6 @@ def _needs(row: Row) -> set[str]:
         "kernel": {"kernel"},
         "compiler": {build.compiler, build.compiler.split("-")[0]},
         "openmp": {process.runtime} if process else set(),
+        "nvrtc": {"nvrtc"} if package_of(build.compiler) == "cupy" else set(),
     }
     return {name for field in row.depends for name in named.get(field, {field})}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from advisor import device
 from advisor.errors import BadInput
-from advisor.installed import DEVICE_TOOLS, installed
+from advisor.installed import DEVICE_TOOLS, installed, nvrtc
 from advisor.kernels.variant import Variant
 from advisor.records import Gpu, Machine, pairs
 
@@ -47,7 +47,8 @@ def machine_of(machine: Machine, gpu: Gpu) -> Machine:
     environment what its measurements depend on."""
     kept = {name: value for name, value in machine.environment if name in KEPT}
     tools = {name: version for name in DEVICE_TOOLS if (version := installed(name))}
-    facts = {"sm_count": gpu.sm_count} if gpu.sm_count else {}
+    told = {"nvrtc": nvrtc(), "sm_count": gpu.sm_count}
+    facts = {name: value for name, value in told.items() if value}
     environment = pairs({**kept, **tools, **facts})
     known_by = gpu.device_id or ""
     return machine._replace(hardware_id=known_by, limits_id=device.LIMITS_ID, gpus=(gpu,), environment=environment)
