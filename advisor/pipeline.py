@@ -110,7 +110,7 @@ def _device_memory(spec: KernelSpec, problems: Sequence[Problem], gpu: Gpu) -> t
     """What is free on a device, and what each problem takes there."""
     from advisor.kernels.gpu import memory
 
-    needs = [(memory.need_bytes(spec, p, memory.sets(spec, p)), p) for p in problems]
+    needs = [(memory.need_bytes(spec, p, memory.sets(spec, p, gpu)), p) for p in problems]
     return memory.room_bytes(gpu), needs
 
 

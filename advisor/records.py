@@ -67,7 +67,8 @@ class Gpu(NamedTuple):
 
     `index` is NVML's, a slice has that of its GPU; `cuda_index` the number that CUDA programs started here give it.
     `visible`: whether they see it at all. `mig`: a slice's profile, else enabled, disabled. `slice_of`: its GPU's uuid.
-    `unified_memory`: memory is the host's. `device_id`: equal for equal devices. `reasons`: why a field is unknown.
+    `unified_memory`: memory is the host's. `device_id`: equal for equal devices. `l2_bytes`: of its L2 cache, as CUDA
+    tells it. `reasons`: why a field is unknown.
     """
 
     index: int  # type: ignore[assignment]
@@ -85,6 +86,7 @@ class Gpu(NamedTuple):
     visible: bool | None = None
     unified_memory: bool | None = None
     device_id: str | None = None
+    l2_bytes: int | None = None
     reasons: Pairs = ()
 
 

@@ -230,7 +230,7 @@ def _not_cold(request: Request) -> str:
     on_device = is_device(machine.limits_id)
 
     def evicted(problem: Problem) -> bool:
-        return memory.is_evicted(spec, problem) if on_device else is_evicted(machine, spec, problem)
+        return memory.is_evicted(spec, problem, machine.gpus[0]) if on_device else is_evicted(machine, spec, problem)
 
     sizes = [problem.n for problem in request.problems if problem.regime == "cold" and not evicted(problem)]
     caches = "the L2 holds" if on_device else "the last-level caches hold"

@@ -163,8 +163,8 @@ def measure(ground: Ground, left: Tuned, shape: str, n: int) -> tuple[dict[str, 
         "rounds": ROUNDS,
         "left_out": who.left_out,
         "cache_bytes": operand_bytes(ground.floor.spec, moved),
-        "sets": sets(ground.spec, problem),
-        "evicted": is_evicted(ground.spec, problem),
+        "sets": sets(ground.spec, problem, ground.machine.gpus[0]),
+        "evicted": is_evicted(ground.spec, problem, ground.machine.gpus[0]),
     }
     return data, who.conditions
 

@@ -14,7 +14,7 @@ import sys
 import uuid
 from typing import Any
 
-SM_COUNT, MAJOR, MINOR, INTEGRATED = 16, 75, 76, 18
+SM_COUNT, MAJOR, MINOR, INTEGRATED, L2 = 16, 75, 76, 18, 38
 LIBRARIES = ("libcuda.so.1", "libcuda.so", "/usr/lib/wsl/lib/libcuda.so.1")
 
 
@@ -57,6 +57,7 @@ def device(cuda: Any, index: int) -> dict[str, Any]:
         "pci": bus.value.decode("ascii", "replace") if cuda.cuDeviceGetPCIBusId(bus, len(bus), at) == 0 else None,
         "memory_bytes": (total.value or None) if cuda.cuDeviceTotalMem_v2(ctypes.byref(total), at) == 0 else None,
         "sm_count": _attribute(cuda, at, SM_COUNT) or None,
+        "l2_bytes": _attribute(cuda, at, L2) or None,
         "compute_capability": None if major is None or minor is None else f"{major}.{minor}",
         "unified_memory": None if shared is None else bool(shared),
     }

@@ -162,7 +162,7 @@ def _same(row: dict[str, Any], device: dict[str, Any]) -> bool:
 def _complete(row: dict[str, Any], device: dict[str, Any] | None) -> None:
     """Fill what NVML does not tell from the very same device's CUDA fields, then memory from the host's."""
     reasons = dict(row.get("reasons", {}))
-    for field in ("name", "memory_bytes", "sm_count", "compute_capability", "unified_memory"):
+    for field in ("name", "memory_bytes", "sm_count", "compute_capability", "unified_memory", "l2_bytes"):
         if device is not None and row.get(field) is None and device.get(field) is not None:
             row[field] = device[field]
     if device is not None and device.get("sm_count") and not row.get("slice_of"):

@@ -338,6 +338,34 @@ def test_cuda_alone_tells_of_boards_without_nvml():
     assert (one.uuid, one.name, one.cuda_index, one.unified_memory) == ("GPU-ab", "Orin", 0, True)
 
 
+def test_the_l2_is_what_cuda_tells_and_no_part_of_an_id():
+    known, unknown = (found([FAST], [cuda_device(0, "fast", l2_bytes=size)]).gpus[0] for size in (60 << 20, None))
+    assert (known.l2_bytes, unknown.l2_bytes) == (60 << 20, None)
+    assert known._replace(l2_bytes=None) == unknown
+
+
+class FakeCuda:
+    """A driver with one device, which tells the attributes that it is given and refuses all else."""
+
+    def __init__(self, attributes):
+        self.attributes = attributes
+
+    def cuDeviceGet(self, handle, index):  # noqa: N802
+        return 0
+
+    def cuDeviceGetAttribute(self, value, number, device):  # noqa: N802
+        value._obj.value = self.attributes.get(number, 0)
+        return 0 if number in self.attributes else 1
+
+    def __getattr__(self, name):
+        return lambda *_: 1
+
+
+@pytest.mark.parametrize(("told", "size"), [({38: 60 << 20}, 60 << 20), ({38: 0}, None), ({}, None)])
+def test_cuda_is_asked_for_the_l2(told, size):
+    assert cuda_child.device(FakeCuda(told), 0)["l2_bytes"] == size
+
+
 # --- N-02: a GPU's memory node is not a CPU node ---
 
 

@@ -10,7 +10,8 @@ from advisor.kernels.spec import KernelSpec
 from advisor.records import Gpu, Pairs, Problem, pairs
 
 L2_BYTES = 60 << 20
-"""What cold operands must exceed twice: the L2 of an H100 or H200, the largest but those of later data-centre chips."""
+"""What is taken for the L2 of a device where CUDA did not tell its size: that of an H200. Some have more: 72 to 96 MB
+the large chips of Ada, about 126 MB a B200."""
 
 COLD_FACTOR = 2
 MOST_SETS = 512
@@ -27,17 +28,22 @@ BUSY = 0.05
 MIB = 1 << 20
 
 
-def sets(spec: KernelSpec, problem: Problem) -> int:
-    """Sets of operands that calls rotate through: one when warm, when cold more than the L2 holds twice."""
+def l2_bytes(gpu: Gpu) -> int:
+    """Bytes of a device's L2, as CUDA told it, else L2_BYTES."""
+    return gpu.l2_bytes or L2_BYTES
+
+
+def sets(spec: KernelSpec, problem: Problem, gpu: Gpu) -> int:
+    """Sets of operands that calls rotate through: one when warm, when cold more than twice the L2 or the most."""
     if problem.regime != "cold":
         return 1
     one = operand_bytes(spec, problem)
-    return min(MOST_SETS, max(2, -(-COLD_FACTOR * L2_BYTES // max(one, 1)) + 1))
+    return min(MOST_SETS, max(2, -(-COLD_FACTOR * l2_bytes(gpu) // max(one, 1)) + 1))
 
 
-def is_evicted(spec: KernelSpec, problem: Problem) -> bool:
+def is_evicted(spec: KernelSpec, problem: Problem, gpu: Gpu) -> bool:
     """Whether the sets hold more than the L2; with the most sets, small operands may not."""
-    return sets(spec, problem) * operand_bytes(spec, problem) > L2_BYTES
+    return sets(spec, problem, gpu) * operand_bytes(spec, problem) > l2_bytes(gpu)
 
 
 def need_bytes(spec: KernelSpec, problem: Problem, copies: int) -> int:

@@ -143,7 +143,7 @@ class GpuPool:
             program=self._program(variant, problem, made),
             case=self._case(variant, problem, made, draw or "normal"),
             checks=tuple(checks),
-            sets=sets(self.spec, problem),
+            sets=sets(self.spec, problem, self.gpu),
             samples=ask.samples,
             sample_s=ask.sample_s,
             give_up_ns=ask.give_up_ns,

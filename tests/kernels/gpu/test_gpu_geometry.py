@@ -10,7 +10,7 @@ from advisor.errors import BadInput, BuildError, UnknownName
 from advisor.kernels.gpu.child import environment
 from advisor.kernels.gpu.device import find, machine_of, missing
 from advisor.kernels.gpu.geometry import geometry, program
-from advisor.kernels.gpu.memory import need_bytes, sets
+from advisor.kernels.gpu.memory import is_evicted, need_bytes, sets
 from advisor.kernels.gpu.pool import GpuPool
 from advisor.kernels.gpu.source import as_text, options, text
 from advisor.kernels.gpu.space import gpu_default, gpu_space
@@ -95,9 +95,20 @@ def test_source_that_changed_since_it_was_read_is_refused():
 
 def test_sets_are_more_than_the_l2_holds_when_cold():
     cold = DECODE.problem(4096, "float16", "cold", batch=1, heads=40, kv_heads=8, head_dim=128)
-    assert sets(DECODE, cold._replace(regime="warm")) == 1
-    assert 2 * (60 << 20) <= sets(DECODE, cold) * 16 * 1024 * 1024 < 200 << 20
-    assert need_bytes(DECODE, cold, sets(DECODE, cold)) < 2 << 30
+    unknown = H200._replace(l2_bytes=None)
+    assert sets(DECODE, cold._replace(regime="warm"), unknown) == 1
+    assert 2 * (60 << 20) <= sets(DECODE, cold, unknown) * 16 * 1024 * 1024 < 200 << 20
+    assert need_bytes(DECODE, cold, sets(DECODE, cold, unknown)) < 2 << 30
+
+
+def test_the_l2_is_that_of_the_device_where_it_is_told():
+    cold = DECODE.problem(4096, "float16", "cold", batch=1, heads=40, kv_heads=8, head_dim=128)
+    small, large = H200._replace(l2_bytes=4 << 20), H200._replace(l2_bytes=126 << 20)
+    assert sets(DECODE, cold, small) < sets(DECODE, cold, H200._replace(l2_bytes=None)) < sets(DECODE, cold, large)
+    assert sets(DECODE, cold, large) * 16 * 1024 * 1024 > 2 * (126 << 20)
+    tiny = cold._replace(n=32)
+    assert is_evicted(DECODE, tiny, small)
+    assert not is_evicted(DECODE, tiny, large)
 
 
 def test_what_does_not_fit_on_the_device_is_skipped_before_any_worker_starts():
