@@ -218,7 +218,7 @@ def test_a_killed_worker_ends_one_trial_and_not_the_run(site):
 def test_the_second_tuner_waits_and_nothing_is_lost(site):
     first = site.start(*TUNE, "--json")
     time.sleep(0.1)
-    second = site.start("tune", *SCALE, "--n", "96", "--quick", "--budget", "2s", "--json")
+    second = site.start("tune", *SCALE, "--n", "96", "--quick", "--budget", "8s", "--json")
     errors = [running.communicate(timeout=60)[1] for running in (first, second)]
     assert (first.returncode, second.returncode) == (0, 0), errors
     assert any("waiting: another tuner" in text for text in errors)
