@@ -6,12 +6,24 @@ stay inside the commands, so that `advisor --help` is quick.
 
 from __future__ import annotations
 
-import json
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from advisor import __version__, guard
+from advisor.commands.common import (
+    Causal,
+    Device,
+    DimOption,
+    Json,
+    KernelDir,
+    Kernels,
+    Objective,
+    Regime,
+    Sizes,
+    emit,
+    shape_of,
+)
 from advisor.errors import BadInput, UnknownName
 from advisor.guard import DONE, FAILED, PARTLY, say
 from advisor.start import BEGUN
@@ -23,36 +35,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help="Finds what transformer kernels should run with on this machine: probe, tune, recommend.",
 )
-
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON document for programs.")]
-Kernels = Annotated[str, typer.Option("--kernel", "-k", help="Kernels, comma separated, or all.")]
-Sizes = Annotated[str, typer.Option("--n", help="Sizes: 4096, or 1024,4096,16k, or 64..8192 (doubling).")]
-Regime = typer.Option(help="warm: calls find their inputs in cache. cold: other work has evicted them.")
-Objective = typer.Option(
-    help="Best at what. latency: time. robust: mean time beside a busy neighbour. efficiency: effort within 5 % of it."
-)
-Device = typer.Option(help="cpu, or a GPU by the number that CUDA programs started here would use: cuda:0.")
-KernelDir = Annotated[
-    list[str] | None, typer.Option("--kernel-dir", help="A folder with further variants. Repeatable.")
-]
-DimOption = Annotated[
-    int | None, typer.Option(min=1, help="Part of the fixed shape; the kernel's default when left out.")
-]
-Causal = Annotated[
-    bool | None,
-    typer.Option(
-        "--causal/--no-causal", help="Attend only to rows up to the own one; the kernel's default when left out."
-    ),
-]
-
-
-def _emit(document: Any) -> None:
-    typer.echo(json.dumps(document, allow_nan=False, indent=2))
-
-
-def _shape(**given: int | None) -> dict[str, int]:
-    """The entries that were given; a flag is 0 or 1."""
-    return {key: int(value) for key, value in given.items() if value is not None}
 
 
 def _version(asked: bool) -> None:
@@ -96,7 +78,7 @@ def probe(
         told = told._replace(machine=pipeline.bench(told.machine, say))
     note = probing.remember(told.machine) if sysroot == "/" and not compare else ""
     if as_json:
-        _emit(probing.document(told, wanted))
+        emit(probing.document(told, wanted))
     else:
         probing.show(told)
         if bench:
@@ -149,7 +131,7 @@ def tune(
     from advisor import pipeline, show, tuning, tuning_result
     from advisor.arguments import seconds, sizes
 
-    shape = _shape(
+    shape = shape_of(
         batch=batch, heads=heads, kv_heads=kv_heads, head_dim=head_dim, d_model=d_model, d_ff=d_ff, causal=causal
     )
     request = tuning.TuneRequest(
@@ -175,7 +157,7 @@ def tune(
         results = tuning.tune(request, progress, say)
     if as_json:
         documents = [tuning_result.result_json(result) for result in results]
-        _emit(documents[0] if len(documents) == 1 else documents)
+        emit(documents[0] if len(documents) == 1 else documents)
     else:
         for result in results:
             typer.echo(show.tuned(result))
@@ -220,7 +202,7 @@ def recommend(
 
     if output not in launch.FORMATS:
         raise UnknownName("no such format", got=output, allowed=", ".join(launch.FORMATS))
-    shape = _shape(
+    shape = shape_of(
         batch=batch, heads=heads, kv_heads=kv_heads, head_dim=head_dim, d_model=d_model, d_ff=d_ff, causal=causal
     )
     named = {"dtype": dtype, "regime": regime}
@@ -232,7 +214,7 @@ def recommend(
     moves = [moved.of(policy.sections(answer.kernel), answer, size) if counters else {} for answer, size in answers]
     if as_json:
         told = zip(answers, moves, strict=True)
-        _emit({"answers": [{**launch.to_dict(answer, size), **move} for (answer, size), move in told]})
+        emit({"answers": [{**launch.to_dict(answer, size), **move} for (answer, size), move in told]})
         return
     if output != "text" and len(answers) > 1:  # a shell would take them all, and the last would win unseen
         raise BadInput(
@@ -274,7 +256,7 @@ def verify(
     with show.progress(say) as progress:
         rows = pipeline.verify(asked, progress)
     if as_json:
-        _emit({"rows": [pipeline.verified_json(kernel, row) for kernel, row in rows]})
+        emit({"rows": [pipeline.verified_json(kernel, row) for kernel, row in rows]})
     else:
         typer.echo(show.verified(rows))
     for line in pipeline.left_out(asked):
@@ -313,7 +295,7 @@ def validate(
     from advisor.validate.report import document, report
     from advisor.validate.show import shown
 
-    shape = _shape(batch=batch, heads=heads, kv_heads=kv_heads, head_dim=head_dim)
+    shape = shape_of(batch=batch, heads=heads, kv_heads=kv_heads, head_dim=head_dim)
     request = asking.Request(
         kernels=asking.kernel_names(kernel),
         sizes=() if n is None else sizes(n),
@@ -327,7 +309,7 @@ def validate(
         measured = measure(request, topology.probe(), progress)
     found = report(request, measured)
     if as_json:
-        _emit(document(found, measured))
+        emit(document(found, measured))
     else:
         typer.echo(shown(found))
     for words in found.missing:
@@ -355,7 +337,7 @@ def export(
     for note in found.notes:
         say(note)
     if as_json:
-        _emit({"files": [{"path": p, "results": r} for p, r in zip(found.files, found.results, strict=True)]})
+        emit({"files": [{"path": p, "results": r} for p, r in zip(found.files, found.results, strict=True)]})
         return
     for path, count in zip(found.files, found.results, strict=True):
         typer.echo(f"{path}: {count} configurations")
@@ -369,7 +351,7 @@ def doctor(as_json: Json = False) -> None:
 
     findings = examine()
     if as_json:
-        _emit({"findings": [finding._asdict() for finding in findings]})
+        emit({"findings": [finding._asdict() for finding in findings]})
     else:
         typer.echo(show.examined(findings))
     if any(finding.needed and finding.remedy for finding in findings):

@@ -1,0 +1,39 @@
+"""What several commands share: options, and the two ways to say something."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any
+
+import typer
+
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document for programs.")]
+Kernels = Annotated[str, typer.Option("--kernel", "-k", help="Kernels, comma separated, or all.")]
+Sizes = Annotated[str, typer.Option("--n", help="Sizes: 4096, or 1024,4096,16k, or 64..8192 (doubling).")]
+Regime = typer.Option(help="warm: calls find their inputs in cache. cold: other work has evicted them.")
+Objective = typer.Option(
+    help="Best at what. latency: time. robust: mean time beside a busy neighbour. efficiency: effort within 5 % of it."
+)
+Device = typer.Option(help="cpu, or a GPU by the number that CUDA programs started here would use: cuda:0.")
+KernelDir = Annotated[
+    list[str] | None, typer.Option("--kernel-dir", help="A folder with further variants. Repeatable.")
+]
+DimOption = Annotated[
+    int | None, typer.Option(min=1, help="Part of the fixed shape; the kernel's default when left out.")
+]
+Causal = Annotated[
+    bool | None,
+    typer.Option(
+        "--causal/--no-causal", help="Attend only to rows up to the own one; the kernel's default when left out."
+    ),
+]
+
+
+def emit(document: Any) -> None:
+    """Print one JSON document."""
+    typer.echo(json.dumps(document, allow_nan=False, indent=2))
+
+
+def shape_of(**given: int | None) -> dict[str, int]:
+    """The entries that were given; a flag is 0 or 1."""
+    return {key: int(value) for key, value in given.items() if value is not None}
