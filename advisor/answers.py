@@ -49,18 +49,23 @@ if TYPE_CHECKING:
         points: tuple[tuple[int, float], ...] = ()
         refusal: str = ""
         device: str | None = None
+        rung: str | None = None
+        machines: tuple[str, ...] = ()
+        validated_regret: float | None = None
 
 else:
     _NAMES = (
         "kernel dtype shape_pairs regime variant source_hash knob_pairs compiler flags threads cpus placement "
         "wait_policy spin memory_policy basis expected_ns ci95_ns spread gain regret_bound in_tuned_region fragility "
-        "objective stolen_ns joules contended table_id hardware_id why warnings points refusal device"
+        "objective stolen_ns joules contended table_id hardware_id why warnings points refusal device "
+        "rung machines validated_regret"
     )
     _DEFAULTS = (
         *(None, (), None, None, None, (), None, None, 1, None, "none"),
         *("default", None, "default", "DEFAULT", None, None, None, None, None, False, None),
         *("latency", None, None, False),
         *(None, None, "", (), (), "", None),
+        *(None, (), None),
     )
     _Fields = namedtuple("_Fields", _NAMES, defaults=_DEFAULTS)
 
@@ -73,8 +78,9 @@ class Answer(_Fields):
         variant, source_hash, knobs, compiler, flags: what to build; variant None when nothing was tuned.
         threads, cpus, placement: the team. Worker i runs on cpus[i]; cpus None: not pinned.
         wait_policy, spin, memory_policy: the process part that the answer is for: that of the running process.
-        basis: EXACT at a tuned n, INTERPOLATED between two, TRANSFERRED to a part of the machine, STALE where a field
-            that the row depends on has changed, DEFAULT otherwise; `why` says more.
+        basis: EXACT at a tuned n, INTERPOLATED between two, PUBLISHED by others, TRANSFERRED to a part of the machine
+            or from other machines, MODELLED from costs alone, STALE where a field that the row depends on has changed,
+            DEFAULT otherwise; `why` says more.
         expected_ns: 25th percentile of the measured time of one call; None where nobody measured.
         ci95_ns: bootstrap 95 % interval of expected_ns. spread: 99th over 25th percentile.
         gain: time of the default choice over expected_ns, measured at the same n.
@@ -88,6 +94,10 @@ class Answer(_Fields):
         points: (n, p25 in ns) of this choice, for `estimate`.
         refusal: why it must not be applied here; empty when it may.
         device: model of the GPU that the answer is for, None for the CPUs. There threads is 1: the host's.
+        rung: what decided where nobody measured here: nearest, common, learned or model.
+        machines: those that the answer came from.
+        validated_regret: geometric mean of time over the best known time, each known machine left out in turn; None
+            below three distinct models of machine, and where nobody checked.
     """
 
     __slots__ = ()

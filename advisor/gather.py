@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+from advisor.carried import is_carried
 from advisor.errors import AdvisorError
 from advisor.paths import machine_dir, shipped_policies, state_dir
 from advisor.ranges import ranges, section_default, start_with
@@ -116,7 +117,7 @@ def read(site: Site, paths: list[str]) -> tuple[Sources, dict[str, str], list[st
             kernel = os.path.basename(path).split(".")[0]
             reasons[kernel] = f"the table was refused ({error})"
             notes.append(f"{path} was refused: {error}")
-    return sections, reasons, notes
+    return {key: _measured(found) for key, found in sections.items()}, reasons, notes
 
 
 def _key(table: Json, section: Json) -> Key:
@@ -124,9 +125,19 @@ def _key(table: Json, section: Json) -> Key:
 
 
 def _keep(found: list[tuple[Json, Json]], table: Json, section: Json) -> None:
-    """Add a section unless an earlier table had one for the same process part."""
-    if all(old["process"] != section["process"] for _, old in found):
-        found.append((table, section))
+    """Add a section unless an earlier table had one for the same process part; one that was measured here beats one
+    that was carried over."""
+    same = [pair for pair in found if pair[1]["process"] == section["process"]]
+    if same and (is_carried(section) or not is_carried(same[0][1])):
+        return
+    found[:] = [pair for pair in found if pair not in same]
+    found.append((table, section))
+
+
+def _measured(found: list[tuple[Json, Json]]) -> list[tuple[Json, Json]]:
+    """The sections of one problem; where one was measured here, those carried over from other machines do not count."""
+    own = [pair for pair in found if not is_carried(pair[1])]
+    return own or found
 
 
 def _forced(site: Site, table: Json, path: str) -> tuple[str, ...]:

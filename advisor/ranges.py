@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 
 from advisor.answers import Answer
+from advisor.carried import basis_of, carried, is_carried, points_of
 from advisor.errors import PlacementError
 from advisor.installed import ABSENT, compiler_is_absent, installed, library_of, nvrtc, package_of
 from advisor.site import Site
@@ -99,7 +100,8 @@ def ranges(site: Site, table: Json, section: Json, others: list[Json]) -> Ranges
         (borders, answers): the answer for n is answers[bisect_right(borders, n)].
     """
     first, last = section["tuned_n"][0], section["tuned_n"][-1]
-    why = f"n lies outside the tuned region {first}..{last}: the default choice"
+    region = "the region known of other machines" if is_carried(section) else "the tuned region"
+    why = f"n lies outside {region} {first}..{last}: the default choice"
     outside = section_default(site, table, section, why)
     borders: list[int] = []
     answers = [outside]
@@ -176,13 +178,14 @@ def section_default(site: Site, table: Json, section: Json, why: str) -> Answer:
     except PlacementError:
         threads, placement, cpus = _careful(site)
     base = _chosen(site, table, section, choice)
-    return base._replace(threads=threads, cpus=cpus, placement=placement, why=why, basis="DEFAULT", regret_bound=None)
+    bare = base._replace(basis="DEFAULT", regret_bound=None, rung=None, machines=(), validated_regret=None)
+    return bare._replace(threads=threads, cpus=cpus, placement=placement, why=why)
 
 
 def _chosen(site: Site, table: Json, section: Json, choice: Json) -> Answer:
     """The fields that a choice and its section give, before any team is set."""
     build = choice["build"]
-    heldout = section.get("heldout")
+    heldout, origin = section.get("heldout"), section.get("origin") or {}
     return Answer(
         table["kernel"],
         dtype=section["dtype"],
@@ -200,6 +203,9 @@ def _chosen(site: Site, table: Json, section: Json, choice: Json) -> Answer:
         table_id=table["table_id"],
         hardware_id=table["hardware_id"],
         refusal=_refusal(site),
+        rung=origin.get("rung"),
+        machines=tuple(origin.get("machines") or ()),
+        validated_regret=origin.get("validated_regret"),
         device=None if site.gpu is None else site.gpu.get("name"),
     )
 
@@ -224,10 +230,10 @@ def _row_answer(site: Site, table: Json, section: Json, row: Json) -> Answer:
         threads=threads,
         cpus=cpus,
         placement=known["placement"],
-        basis="STALE" if changed else "TRANSFERRED" if site.part else "EXACT",
-        in_tuned_region=True,
+        basis="STALE" if changed else basis_of(site, section),
+        in_tuned_region=not is_carried(section),
         warnings=tuple(notes),
-        points=() if site.part else tuple((p["n"], float(p["summary"]["p25_ns"])) for p in row["points"]),
+        points=() if site.part else points_of(row),
         why=f"measured with the whole machine, no time is known for part {site.part} of it" if site.part else "",
     )
 
@@ -239,6 +245,8 @@ def _piece(base: Answer, section: Json, row: Json, span: tuple[int, int], hints:
     stale = f"stale, used as asked ({'; '.join(base.warnings)}); " if base.basis == "STALE" else ""
     below, above = max(n for n in tuned if n <= low), min(n for n in tuned if n >= high)
     hint = hints(below, above)
+    if section.get("basis"):
+        return carried(base, section, row, (below, low), stale)
     if low not in tuned:
         basis = base.basis if stale else "INTERPOLATED"
         why = f"between the tuned n = {below} and {above}; this choice holds from {row['low']} to {row['high']}"

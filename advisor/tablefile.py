@@ -28,6 +28,9 @@ SUFFIX = ".table.json"
 LARGEST = 64 << 20
 """Bytes of the largest file that is read: a table of a thousand rows has one. A server must not choke on more."""
 
+CARRIED = ("PUBLISHED", "TRANSFERRED", "MODELLED")
+"""What `basis` of a section may say; absent: it was measured on the machine that the table is for."""
+
 _AGAIN = "tune again, or import the table again"
 
 
@@ -165,9 +168,21 @@ def _check_section(section: Json) -> None:
     _need(all(isinstance(found, list) for found in wins.values()), "wins", "lists of n", wins)
     _check_choice(section["default"])
     _check_points(section["default_points"])
+    _check_basis(section)
     heldout = section.get("heldout")
     if heldout is not None:
         _need(_time(heldout["worst"]) and heldout["worst"] >= 1, "heldout.worst", "at least 1", heldout["worst"])
+
+
+def _check_basis(section: Json) -> None:
+    basis, origin = section.get("basis"), section.get("origin") or {}
+    _need(basis is None or basis in CARRIED, "basis", f"one of {', '.join(CARRIED)}", basis)
+    _need(all(isinstance(name, str) for name in origin.get("machines") or ()), "origin.machines", "names", origin)
+    regret = origin.get("validated_regret")
+    _need(regret is None or (_time(regret) and regret >= 1), "origin.validated_regret", "null or at least 1", regret)
+    for row in section["rows"]:
+        told = row.get("published") or ()
+        _need(all(_whole(one["n"], 1) and _time(one["time_ns"]) for one in told), "published", "times at n", told)
 
 
 def _check_rows(rows: list[Json], tuned: list[int]) -> None:

@@ -31,6 +31,7 @@ JSON_KEYS = (
     *("placement", "wait_policy", "spin", "memory_policy", "basis", "expected_ns", "ci95_ns", "spread", "gain"),
     *("regret_bound", "in_tuned_region", "fragility", "objective", "stolen_mean_ns", "stolen_p99_ns", "joules"),
     *("contended", "device", "table_id", "hardware_id", "why", "warnings"),
+    *("rung", "machines", "validated_regret"),
 )
 
 

@@ -1,0 +1,58 @@
+"""Answers from sections that nobody measured on the machine answered for: published, transferred, modelled.
+
+A section says so in `basis`, and in `origin` what decided and where it came from. Standard library only, no `typing`:
+hot path.
+"""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from advisor.answers import Answer
+    from advisor.site import Site
+
+    Json = dict[str, Any]
+
+
+def is_carried(section: Json) -> bool:
+    """Whether the rows come from other machines or from a cost model: nothing was tuned on the machine answered for."""
+    return section.get("basis") in ("TRANSFERRED", "MODELLED")
+
+
+def basis_of(site: Site, section: Json) -> str:
+    """The basis of a section's rows at their tuned n; what was measured with a whole machine is no more than
+    transferred to a part of it."""
+    own = section.get("basis") or "EXACT"
+    return "TRANSFERRED" if site.part and own != "MODELLED" else own
+
+
+def points_of(row: Json) -> tuple[tuple[int, float], ...]:
+    """(n, time in ns) of a row: measured 25th percentiles, or the single figures that were published."""
+    published = row.get("published")
+    if published:
+        return tuple((one["n"], float(one["time_ns"])) for one in published)
+    return tuple((p["n"], float(p["summary"]["p25_ns"])) for p in row["points"])
+
+
+def carried(base: Answer, section: Json, row: Json, where: tuple[int, int], stale: str) -> Answer:
+    """One piece of a row that nobody measured here: its time where that was published, else none.
+
+    Args:
+        where: the tuned n at or below the piece, and the n that it begins with.
+    """
+    below, low = where
+    told = f"; {text}" if (text := row.get("why") or (section.get("origin") or {}).get("why")) else ""
+    if is_carried(section):
+        words = "transferred from other machines" if section["basis"] == "TRANSFERRED" else "from a cost model"
+        return base._replace(points=(), why=f"{stale}{words}, not measured here{told}")
+    if low != below:
+        return base._replace(
+            basis=base.basis if stale else "INTERPOLATED",
+            why=f"{stale}between published n, the choice holds from {row['low']} to {row['high']}{told}",
+        )
+    time = dict(base.points).get(low)
+    return base._replace(
+        expected_ns=time, why=f"{stale}published at n = {low}{'' if time else ', without a time'}{told}"
+    )
