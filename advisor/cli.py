@@ -12,21 +12,18 @@ import typer
 
 from advisor import __version__, guard
 from advisor.commands.common import (
-    Causal,
     Device,
     DimOption,
     Json,
     KernelDir,
     Kernels,
-    Objective,
-    Regime,
-    Sizes,
     emit,
     shape_of,
 )
-from advisor.errors import BadInput, UnknownName
+from advisor.commands.recommend import recommend
+from advisor.commands.tune import tune
+from advisor.errors import BadInput
 from advisor.guard import DONE, FAILED, PARTLY, say
-from advisor.start import BEGUN
 
 app = typer.Typer(
     cls=guard.Guarded,
@@ -89,146 +86,8 @@ def probe(
         raise typer.Exit(PARTLY)
 
 
-@app.command()
-def tune(
-    kernel: Kernels = "decode",
-    n: Sizes = "1k..256k",
-    batch: DimOption = None,
-    heads: DimOption = None,
-    kv_heads: DimOption = None,
-    head_dim: DimOption = None,
-    d_model: DimOption = None,
-    d_ff: DimOption = None,
-    causal: Causal = None,
-    dtype: Annotated[str, typer.Option(help="Element type.")] = "float32",
-    regime: Annotated[str, Regime] = "warm",
-    objective: Annotated[str, Objective] = "latency",
-    budget: Annotated[
-        str | None, typer.Option(help="Time for the whole run: 90s, 2m. Default: as long as it takes.")
-    ] = None,
-    exhaustive: Annotated[
-        bool, typer.Option("--exhaustive", help="Measure every choice too, and report the search's regret.")
-    ] = False,
-    quick: Annotated[
-        bool, typer.Option("--quick", help="A first answer: fewer samples, and 30s where no budget is given.")
-    ] = False,
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Go on from the log: what was measured is not measured again.")
-    ] = False,
-    oversubscribe: Annotated[
-        bool, typer.Option("--oversubscribe", help="Also try more threads than CPUs in reach.")
-    ] = False,
-    compilers: Annotated[str, typer.Option(help="Compilers to try, comma separated: first, all, or names.")] = "first",
-    seed: Annotated[int, typer.Option(min=0, help="Seed of inputs, search and race order.")] = 0,
-    device: Annotated[str, Device] = "cpu",
-    counters: Annotated[
-        bool, typer.Option("--counters", help="On a GPU: also count what the winners move, through ncu.")
-    ] = False,
-    kernel_dir: KernelDir = None,
-    as_json: Json = False,
-) -> None:
-    """Measure on this machine, or on one of its GPUs, and write the deployment table."""
-    from advisor import pipeline, show, tuning, tuning_result
-    from advisor.arguments import seconds, sizes
-
-    shape = shape_of(
-        batch=batch, heads=heads, kv_heads=kv_heads, head_dim=head_dim, d_model=d_model, d_ff=d_ff, causal=causal
-    )
-    request = tuning.TuneRequest(
-        kernels=pipeline.kernel_names(kernel, kernel_dir or ()),
-        sizes=sizes(n),
-        dtype=dtype,
-        shape=tuple(shape.items()),
-        budget_s=None if budget is None else seconds(budget),
-        exhaustive=exhaustive,
-        quick=quick,
-        resume=resume,
-        oversubscribe=oversubscribe,
-        compilers=compilers,
-        seed=seed,
-        kernel_dirs=tuple(kernel_dir or ()),
-        regime=regime,
-        objective=objective,
-        device=device,
-        counters=counters,
-        started=BEGUN.get(),
-    )
-    with show.progress(say) as progress:
-        results = tuning.tune(request, progress, say)
-    if as_json:
-        documents = [tuning_result.result_json(result) for result in results]
-        emit(documents[0] if len(documents) == 1 else documents)
-    else:
-        for result in results:
-            typer.echo(show.tuned(result))
-    for result in results:
-        if result.missing:
-            say(f"{'failed' if result.failed else 'partly done'}: {result.missing}")
-    if any(result.missing for result in results):
-        raise typer.Exit(FAILED if all(result.failed for result in results) else PARTLY)
-
-
-@app.command()
-def recommend(
-    n: Sizes,
-    kernel: Kernels = "all",
-    batch: DimOption = None,
-    heads: DimOption = None,
-    kv_heads: DimOption = None,
-    head_dim: DimOption = None,
-    d_model: DimOption = None,
-    d_ff: DimOption = None,
-    causal: Causal = None,
-    dtype: Annotated[str | None, typer.Option(help="Element type.")] = None,
-    regime: Annotated[str | None, Regime] = None,
-    objective: Annotated[str | None, Objective] = None,
-    machine: Annotated[
-        str | None, typer.Option(help="machine.json of another machine; its tables lie beside it.")
-    ] = None,
-    device: Annotated[str | None, Device] = None,
-    force: Annotated[
-        bool, typer.Option("--force", help="Answer from stale rows too, and say what has changed since.")
-    ] = False,
-    output: Annotated[str, typer.Option("--format", help="text, env, numactl or taskset.")] = "text",
-    counters: Annotated[
-        bool, typer.Option("--counters", help="Also what one call moves, where tuning counted it.")
-    ] = False,
-    as_json: Json = False,
-) -> None:
-    """Say what to run with at this size, how sure that is, and why."""
-    from advisor import moved, pipeline
-    from advisor.arguments import sizes
-    from advisor.policy import launch
-
-    if output not in launch.FORMATS:
-        raise UnknownName("no such format", got=output, allowed=", ".join(launch.FORMATS))
-    shape = shape_of(
-        batch=batch, heads=heads, kv_heads=kv_heads, head_dim=head_dim, d_model=d_model, d_ff=d_ff, causal=causal
-    )
-    named = {"dtype": dtype, "regime": regime}
-    wanted = {**shape, **{name: value for name, value in named.items() if value is not None}}
-    where = pipeline.Where(machine, device, objective, force)
-    policy, answers = pipeline.recommend(kernel, sizes(n), wanted, where)
-    for note in policy.notes:
-        say(note)
-    moves = [moved.of(policy.sections(answer.kernel), answer, size) if counters else {} for answer, size in answers]
-    if as_json:
-        told = zip(answers, moves, strict=True)
-        emit({"answers": [{**launch.to_dict(answer, size), **move} for (answer, size), move in told]})
-        return
-    if output != "text" and len(answers) > 1:  # a shell would take them all, and the last would win unseen
-        raise BadInput(
-            f"--format {output} prints one answer",
-            got=f"{len(answers)} answers",
-            allowed="one kernel, one shape and one size",
-            next_step="name them, for example --kernel decode --heads 1 --n 4096",
-        )
-    for (answer, size), move in zip(answers, moves, strict=True):
-        for warning in answer.warnings if output != "text" else ():  # the sheet has them
-            say(warning)
-        typer.echo(launch.render(output, answer, size))
-        if move and output == "text":
-            typer.echo(f"  counted  {moved.sentence(move)}")
+app.command()(tune)
+app.command()(recommend)
 
 
 @app.command()

@@ -1,0 +1,84 @@
+"""advisor recommend: what to run with at a size."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from advisor.commands.common import (
+    Causal,
+    Device,
+    DimOption,
+    Json,
+    Kernels,
+    Objective,
+    Regime,
+    Sizes,
+    emit,
+    shape_of,
+)
+from advisor.errors import BadInput, UnknownName
+from advisor.guard import say
+
+
+def recommend(
+    n: Sizes,
+    kernel: Kernels = "all",
+    batch: DimOption = None,
+    heads: DimOption = None,
+    kv_heads: DimOption = None,
+    head_dim: DimOption = None,
+    d_model: DimOption = None,
+    d_ff: DimOption = None,
+    causal: Causal = None,
+    dtype: Annotated[str | None, typer.Option(help="Element type.")] = None,
+    regime: Annotated[str | None, Regime] = None,
+    objective: Annotated[str | None, Objective] = None,
+    machine: Annotated[
+        str | None, typer.Option(help="machine.json of another machine; its tables lie beside it.")
+    ] = None,
+    device: Annotated[str | None, Device] = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Answer from stale rows too, and say what has changed since.")
+    ] = False,
+    output: Annotated[str, typer.Option("--format", help="text, env, numactl or taskset.")] = "text",
+    counters: Annotated[
+        bool, typer.Option("--counters", help="Also what one call moves, where tuning counted it.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Say what to run with at this size, how sure that is, and why."""
+    from advisor import moved, pipeline
+    from advisor.arguments import sizes
+    from advisor.policy import launch
+
+    if output not in launch.FORMATS:
+        raise UnknownName("no such format", got=output, allowed=", ".join(launch.FORMATS))
+    shape = shape_of(
+        batch=batch, heads=heads, kv_heads=kv_heads, head_dim=head_dim, d_model=d_model, d_ff=d_ff, causal=causal
+    )
+    named = {"dtype": dtype, "regime": regime}
+    wanted = {**shape, **{name: value for name, value in named.items() if value is not None}}
+    where = pipeline.Where(machine, device, objective, force)
+    policy, answers = pipeline.recommend(kernel, sizes(n), wanted, where)
+    for note in policy.notes:
+        say(note)
+    moves = [moved.of(policy.sections(answer.kernel), answer, size) if counters else {} for answer, size in answers]
+    if as_json:
+        told = zip(answers, moves, strict=True)
+        emit({"answers": [{**launch.to_dict(answer, size), **move} for (answer, size), move in told]})
+        return
+    if output != "text" and len(answers) > 1:  # a shell would take them all, and the last would win unseen
+        raise BadInput(
+            f"--format {output} prints one answer",
+            got=f"{len(answers)} answers",
+            allowed="one kernel, one shape and one size",
+            next_step="name them, for example --kernel decode --heads 1 --n 4096",
+        )
+    for (answer, size), move in zip(answers, moves, strict=True):
+        for warning in answer.warnings if output != "text" else ():  # the sheet has them
+            say(warning)
+        typer.echo(launch.render(output, answer, size))
+        if move and output == "text":
+            typer.echo(f"  counted  {moved.sentence(move)}")

@@ -1,0 +1,101 @@
+"""advisor tune: measure on this machine, and write the deployment tables."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from advisor.commands.common import (
+    Causal,
+    Device,
+    DimOption,
+    Json,
+    KernelDir,
+    Kernels,
+    Objective,
+    Regime,
+    Sizes,
+    emit,
+    shape_of,
+)
+from advisor.guard import FAILED, PARTLY, say
+from advisor.start import BEGUN
+
+
+def tune(
+    kernel: Kernels = "decode",
+    n: Sizes = "1k..256k",
+    batch: DimOption = None,
+    heads: DimOption = None,
+    kv_heads: DimOption = None,
+    head_dim: DimOption = None,
+    d_model: DimOption = None,
+    d_ff: DimOption = None,
+    causal: Causal = None,
+    dtype: Annotated[str, typer.Option(help="Element type.")] = "float32",
+    regime: Annotated[str, Regime] = "warm",
+    objective: Annotated[str, Objective] = "latency",
+    budget: Annotated[
+        str | None, typer.Option(help="Time for the whole run: 90s, 2m. Default: as long as it takes.")
+    ] = None,
+    exhaustive: Annotated[
+        bool, typer.Option("--exhaustive", help="Measure every choice too, and report the search's regret.")
+    ] = False,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="A first answer: fewer samples, and 30s where no budget is given.")
+    ] = False,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on from the log: what was measured is not measured again.")
+    ] = False,
+    oversubscribe: Annotated[
+        bool, typer.Option("--oversubscribe", help="Also try more threads than CPUs in reach.")
+    ] = False,
+    compilers: Annotated[str, typer.Option(help="Compilers to try, comma separated: first, all, or names.")] = "first",
+    seed: Annotated[int, typer.Option(min=0, help="Seed of inputs, search and race order.")] = 0,
+    device: Annotated[str, Device] = "cpu",
+    counters: Annotated[
+        bool, typer.Option("--counters", help="On a GPU: also count what the winners move, through ncu.")
+    ] = False,
+    kernel_dir: KernelDir = None,
+    as_json: Json = False,
+) -> None:
+    """Measure on this machine, or on one of its GPUs, and write the deployment table."""
+    from advisor import pipeline, show, tuning, tuning_result
+    from advisor.arguments import seconds, sizes
+
+    shape = shape_of(
+        batch=batch, heads=heads, kv_heads=kv_heads, head_dim=head_dim, d_model=d_model, d_ff=d_ff, causal=causal
+    )
+    request = tuning.TuneRequest(
+        kernels=pipeline.kernel_names(kernel, kernel_dir or ()),
+        sizes=sizes(n),
+        dtype=dtype,
+        shape=tuple(shape.items()),
+        budget_s=None if budget is None else seconds(budget),
+        exhaustive=exhaustive,
+        quick=quick,
+        resume=resume,
+        oversubscribe=oversubscribe,
+        compilers=compilers,
+        seed=seed,
+        kernel_dirs=tuple(kernel_dir or ()),
+        regime=regime,
+        objective=objective,
+        device=device,
+        counters=counters,
+        started=BEGUN.get(),
+    )
+    with show.progress(say) as progress:
+        results = tuning.tune(request, progress, say)
+    if as_json:
+        documents = [tuning_result.result_json(result) for result in results]
+        emit(documents[0] if len(documents) == 1 else documents)
+    else:
+        for result in results:
+            typer.echo(show.tuned(result))
+    for result in results:
+        if result.missing:
+            say(f"{'failed' if result.failed else 'partly done'}: {result.missing}")
+    if any(result.missing for result in results):
+        raise typer.Exit(FAILED if all(result.failed for result in results) else PARTLY)
