@@ -6,9 +6,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "advisor.h"
-
-typedef ADV_REAL real;
+#include "sizes.h"
 
 /* buffers: x [rows][d], wg, wu [f][d], wd [d][f], y [rows][d], then what a variant prepared; dims: batch, d_model, d_ff,
    n. */
@@ -23,13 +21,5 @@ static inline Call call_of(void *const *buffers, const int64_t *dims) {
                   (const real *)buffers[3], (real *)buffers[4],       dims[0] * dims[3],
                   dims[1],                  dims[2]};
 }
-
-/* Numbers rounded up to whole cache lines. */
-static inline int64_t lines_of(int64_t numbers) {
-    int64_t line = 64 / (int64_t)sizeof(real);
-    return (numbers + line - 1) / line * line;
-}
-
-static inline int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 
 #endif

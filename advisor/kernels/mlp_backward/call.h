@@ -6,9 +6,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "advisor.h"
-
-typedef ADV_REAL real;
+#include "sizes.h"
 
 /* buffers: x [rows][d], wg, wu [f][d], wd [d][f], gy [rows][d]; gx [rows][d], gwg, gwu [f][d], gwd [d][f];
    dims: batch, d_model, d_ff, n. */
@@ -27,13 +25,6 @@ static inline Call call_of(void *const *buffers, const int64_t *dims) {
     return c;
 }
 
-/* Numbers rounded up to whole cache lines. */
-static inline int64_t lines_of(int64_t numbers) {
-    int64_t line = 64 / (int64_t)sizeof(real);
-    return (numbers + line - 1) / line * line;
-}
-
-static inline int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 static inline int64_t most_of(int64_t a, int64_t b) { return a > b ? a : b; }
 
 #endif

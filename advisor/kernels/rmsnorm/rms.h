@@ -5,11 +5,7 @@
 #include <math.h>
 #include <stdint.h>
 
-#include "advisor.h"
-
-typedef ADV_REAL real;
-
-#define EPS ((real)1e-5) /* added to the mean of squares; rms.py has it too */
+#include "scale.h"
 
 /* buffers: x [rows][d], g [d], y [rows][d]; dims: batch, d_model, n. */
 typedef struct {
@@ -20,12 +16,6 @@ typedef struct {
 
 static inline Call call_of(void *const *buffers, const int64_t *dims) {
     return (Call){(const real *)buffers[0], (const real *)buffers[1], (real *)buffers[2], dims[0] * dims[2], dims[1]};
-}
-
-/* r of a row, from its sum of squares. */
-static inline real scale_of(real squares, int64_t d) {
-    real mean = squares / (real)d + EPS;
-    return 1 / (sizeof(real) == 8 ? (real)sqrt((double)mean) : (real)sqrtf((float)mean));
 }
 
 #endif
