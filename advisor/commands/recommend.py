@@ -21,6 +21,11 @@ from advisor.commands.common import (
 from advisor.errors import BadInput, UnknownName
 from advisor.guard import say
 
+FORMATS = (
+    "text for people; to start something: env, numactl, taskset, omp-places, llama.cpp, vllm, torch, systemd, slurm, "
+    "kubernetes; as data: json, csv, markdown."
+)
+
 
 def recommend(
     n: Sizes,
@@ -42,7 +47,7 @@ def recommend(
     force: Annotated[
         bool, typer.Option("--force", help="Answer from stale rows too, and say what has changed since.")
     ] = False,
-    output: Annotated[str, typer.Option("--format", help="text, env, numactl or taskset.")] = "text",
+    output: Annotated[str, typer.Option("--format", help=FORMATS)] = "text",
     counters: Annotated[
         bool, typer.Option("--counters", help="Also what one call moves, where tuning counted it.")
     ] = False,
@@ -65,9 +70,12 @@ def recommend(
     for note in policy.notes:
         say(note)
     moves = [moved.of(policy.sections(answer.kernel), answer, size) if counters else {} for answer, size in answers]
-    if as_json:
+    if as_json or output == "json":
         told = zip(answers, moves, strict=True)
         emit({"answers": [{**launch.to_dict(answer, size), **move} for (answer, size), move in told]})
+        return
+    if output in launch.TABLES:
+        typer.echo(launch.tabled(output, answers))
         return
     if output != "text" and len(answers) > 1:  # a shell would take them all, and the last would win unseen
         raise BadInput(
@@ -77,8 +85,8 @@ def recommend(
             next_step="name them, for example --kernel decode --heads 1 --n 4096",
         )
     for (answer, size), move in zip(answers, moves, strict=True):
-        for warning in answer.warnings if output != "text" else ():  # the sheet has them
-            say(warning)
+        for warning in (*answer.warnings, *launch.unsaid(output, answer)) if output != "text" else ():
+            say(warning)  # the sheet has them
         typer.echo(launch.render(output, answer, size))
         if move and output == "text":
             typer.echo(f"  counted  {moved.sentence(move)}")

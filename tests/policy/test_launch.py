@@ -127,10 +127,12 @@ def test_commands_are_quoted():
         {"cpus": (-1,)},
         {"wait_policy": "passive; true"},
         {"spin": "1k"},
+        {"memory_policy": "bind; true"},
+        {"memory_policy": "default\nExecStart=/bin/false"},
     ],
 )
 def test_values_outside_the_known_ones_never_reach_a_shell(change):
-    for form in ("env", "numactl", "taskset"):
+    for form in launch.LINES:
         with pytest.raises(BadInput):
             launch.render(form, FULL._replace(**change), 1)
 
@@ -158,10 +160,12 @@ def test_nodes_of_another_machine_are_not_guessed():
     assert "--localalloc" in launch.numactl(answer._replace(memory_policy="local"))
 
 
-def test_a_memory_policy_that_a_format_cannot_set_is_refused():
-    for form in ("env", "taskset"):
-        with pytest.raises(BadInput, match="memory policy"):
-            launch.render(form, FULL._replace(memory_policy="interleave"), 1)
+@pytest.mark.parametrize("form", ["env", "taskset", "llama.cpp", "vllm", "kubernetes"])
+def test_a_memory_policy_that_a_format_cannot_set_is_said(form):
+    answer = FULL._replace(memory_policy="interleave", cpus=(0, 1), threads=2)
+    assert launch.render(form, answer, 1)
+    (said,) = [words for words in launch.unsaid(form, answer) if "memory lies" in words]
+    assert "advisor run" in said
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from advisor.answers import Answer
 from advisor.errors import AdvisorError
 from advisor.records import Build, Problem
 
@@ -46,3 +47,17 @@ def words(launch: dict[str, Any]) -> str:
     grid = " x ".join(str(extent) for extent in launch["grid"] if extent > 1) or "1"
     shared = f", {launch['shared_bytes']} bytes of shared memory" if launch["shared_bytes"] else ""
     return f"{grid} blocks of {launch['warps']} warps ({launch['block']} threads){shared}"
+
+
+def launch_at(answer: Answer, n: int) -> dict[str, Any] | None:
+    """The launch of an answer at n, see `launch_of`; None where nothing was tuned.
+
+    Args:
+        answer: what a policy said.
+        n: the n that was asked.
+    """
+    if answer.variant is None or answer.dtype is None:
+        return None
+    problem = Problem(answer.kernel, answer.dtype, answer.shape_pairs, n, answer.regime or "warm")
+    known = answer.source_hash or "", answer.knob_pairs, answer.compiler or "", answer.flags or ""
+    return launch_of(problem, Build(answer.variant, *known))
