@@ -21,6 +21,11 @@ def is_carried(section: Json) -> bool:
     return section.get("basis") in ("TRANSFERRED", "MODELLED")
 
 
+def is_published(section: Json) -> bool:
+    """Whether the rows come from figures that others printed: they say nothing of the n between those printed."""
+    return section.get("basis") == "PUBLISHED"
+
+
 def basis_of(site: Site, section: Json) -> str:
     """The basis of a section's rows at their tuned n; what was measured with a whole machine is no more than
     transferred to a part of it."""
@@ -36,22 +41,18 @@ def points_of(row: Json) -> tuple[tuple[int, float], ...]:
     return tuple((p["n"], float(p["summary"]["p25_ns"])) for p in row["points"])
 
 
-def carried(base: Answer, section: Json, row: Json, where: tuple[int, int], stale: str) -> Answer:
+def carried(base: Answer, section: Json, row: Json, low: int, stale: str) -> Answer:
     """One piece of a row that nobody measured here: its time where that was published, else none.
 
     Args:
-        where: the tuned n at or below the piece, and the n that it begins with.
+        low: the n that the piece begins with; of a published row that speaks of single n, that n.
     """
-    below, low = where
     told = f"; {text}" if (text := row.get("why") or (section.get("origin") or {}).get("why")) else ""
     if is_carried(section):
         words = "transferred from other machines" if section["basis"] == "TRANSFERRED" else "from a cost model"
         return base._replace(points=(), why=f"{stale}{words}, not measured here{told}")
-    if low != below:
-        return base._replace(
-            basis=base.basis if stale else "INTERPOLATED",
-            why=f"{stale}between published n, the choice holds from {row['low']} to {row['high']}{told}",
-        )
+    if row.get("whole"):
+        return base._replace(why=f"{stale}published for all n from {row['low']} to {row['high']}, without a time{told}")
     time = dict(base.points).get(low)
     return base._replace(
         expected_ns=time, why=f"{stale}published at n = {low}{'' if time else ', without a time'}{told}"

@@ -178,7 +178,7 @@ class Policy:
         if self.site.gpu is not None:
             return own
         given = {name: value for name, value in axes.items() if value is not None}
-        found = [key for key in self._groups if key[0] == kernel and _fits(key, given)]
+        found = _meant([key for key in self._groups if key[0] == kernel], given)
         if len(found) != 1:
             return own
         answers = [(section, self._under(found[0], section, n)) for _, section in self._sections[found[0]]]
@@ -226,7 +226,7 @@ class Policy:
 
     def _resolve(self, kernel: str, axes: dict[str, Any]) -> Ranges:
         keys = [key for key in self._groups if key[0] == kernel]
-        found = [key for key in keys if _fits(key, axes)]
+        found = _meant(keys, axes)
         if len(found) == 1:
             return self._groups[found[0]]
         asked = " ".join(f"{name}={value}" for name, value in axes.items())
@@ -267,6 +267,15 @@ def _label(key: Key) -> str:
 def _fits(key: Key, axes: dict[str, Any]) -> bool:
     known = {"dtype": key[1], "regime": key[2], **dict(key[3])}
     return all(name in known and known[name] == value for name, value in axes.items())
+
+
+def _meant(keys: list[Key], axes: dict[str, Any]) -> list[Key]:
+    """The problems that a question may mean. Published figures of a given number of threads have that as an axis: they
+    answer who names it, and who does not is answered from the others."""
+    found = [key for key in keys if _fits(key, axes)]
+    if len(found) < 2 or "threads" in axes:
+        return found
+    return [key for key in found if "threads" not in dict(key[3])] or found
 
 
 def _at(found: Ranges, n: Any) -> Answer:

@@ -221,7 +221,11 @@ def recommend(
     questions = [p for p in questions if all(p.get(key, value) == value for key, value in given[p["kernel"]].items())]
     if not questions:
         questions = [{"kernel": name, **given[name]} for name in _meant(names, given)]
-    return policy, [(policy.best(n=n, **question), n) for question in questions for n in sizes]
+    answers = [(question, policy.best(n=n, **question), n) for question in questions for n in sizes]
+    # what was published by numbers of threads is told where there is something to tell
+    return policy, [
+        (answer, n) for question, answer, n in answers if "threads" not in question or answer.basis != "DEFAULT"
+    ]
 
 
 def _axes_of(names: Sequence[str], policy: Policy, axes: dict[str, Any]) -> dict[str, dict[str, Any]]:

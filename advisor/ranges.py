@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 
 from advisor.answers import Answer
-from advisor.carried import basis_of, carried, is_carried, points_of
+from advisor.carried import basis_of, carried, is_carried, is_published, points_of
 from advisor.errors import PlacementError
 from advisor.installed import ABSENT, compiler_is_absent, installed, library_of, nvrtc, package_of
 from advisor.site import Site
@@ -102,9 +102,11 @@ def ranges(site: Site, table: Json, section: Json, others: list[Json]) -> Ranges
     first, last = section["tuned_n"][0], section["tuned_n"][-1]
     region = "the region known of other machines" if is_carried(section) else "the tuned region"
     why = f"n lies outside {region} {first}..{last}: the default choice"
-    outside = section_default(site, table, section, why)
+    ends = [section_default(site, table, section, why)] * 2
+    if is_published(section):
+        ends = [_unpublished(site, table, section, (n,)) for n in (first, last)]
     borders: list[int] = []
-    answers = [outside]
+    answers = [ends[0]]
     section, objective = for_objective(section, site.objective)
     unmet = site.objective not in (None, objective)
     note = (f"the table has no figures for {site.objective}: chosen for {objective}",) if unmet else ()
@@ -114,9 +116,31 @@ def ranges(site: Site, table: Json, section: Json, others: list[Json]) -> Ranges
         base = base if objective == "latency" else base._replace(objective=objective)
         for low, high in _pieces(row, section["tuned_n"]):
             borders.append(low)
+            if is_published(section) and low not in section["tuned_n"] and not row.get("whole"):
+                answers.append(_unpublished(site, table, section, (low - 1, high + 1)))
+                continue
             answer = base if base.why else _piece(base, section, row, (low, high), hints)
             answers.append(answer._replace(warnings=(*answer.warnings, *note)) if note else answer)
-    return [*borders, last + 1], [*answers, outside]
+    return [*borders, last + 1], [*answers, ends[1]]
+
+
+def _unpublished(site: Site, table: Json, section: Json, beside: tuple[int, ...]) -> Answer:
+    """The careful rule for an n of which nothing was published, naming the nearest n of which something was.
+
+    Args:
+        beside: n at the ends of the stretch; the published n nearest to each are named.
+    """
+    tuned = section["tuned_n"]
+    if len(beside) == 2:
+        near = max(n for n in tuned if n < beside[1]), min(n for n in tuned if n > beside[0])
+        words = f"the nearest published n are {near[0]} and {near[1]}"
+    else:
+        words = f"the nearest published n is {beside[0]}"
+    answer = default_answer(site, table["kernel"], f"nothing was published of this n, {words}")
+    shape = tuple(section["shape"].items())
+    return answer._replace(
+        dtype=section["dtype"], shape_pairs=shape, regime=section["regime"], table_id=table["table_id"]
+    )
 
 
 def for_objective(section: Json, wanted: str | None) -> tuple[Json, str]:
@@ -246,7 +270,7 @@ def _piece(base: Answer, section: Json, row: Json, span: tuple[int, int], hints:
     below, above = max(n for n in tuned if n <= low), min(n for n in tuned if n >= high)
     hint = hints(below, above)
     if section.get("basis"):
-        return carried(base, section, row, (below, low), stale)
+        return carried(base, section, row, low, stale)
     if low not in tuned:
         basis = base.basis if stale else "INTERPOLATED"
         why = f"between the tuned n = {below} and {above}; this choice holds from {row['low']} to {row['high']}"

@@ -160,8 +160,8 @@ def _evidence(group: Group, verdicts: Sequence[Verdict], trials: Sequence[Measur
 
 
 def _processes(evidence: Evidence) -> list[Process | None]:
-    """The process parts seen in usable times, in a fixed order; None for choices of a device."""
-    choices = [s.choice for race in evidence.races for s in race.standings if s.summary]
+    """The process parts seen in usable times, and of winners, in a fixed order; None for choices of a device."""
+    choices = [s.choice for race in evidence.races for s in race.standings if s.summary or s.choice == race.winner]
     choices += [choice for looks in evidence.looks.values() for choice in looks]
     return sorted({c.process for c in choices}, key=repr)
 
