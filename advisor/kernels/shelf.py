@@ -76,7 +76,7 @@ def _packed(found: dict[str, Expected]) -> Arrays:
     further = {
         f"{name}.{key}": np.array(value)
         for name, one in found.items()
-        for key, value in (("rows", one.rows), ("cache_tolerance", one.cache_tolerance))
+        for key, value in (("rows", one.rows), ("columns", one.columns), ("cache_tolerance", one.cache_tolerance))
         if value is not None
     }
     return arrays | further
@@ -88,9 +88,9 @@ def _unpacked(arrays: Arrays) -> dict[str, Expected]:
 
 
 def _expected(name: str, arrays: Arrays) -> Expected:
-    rows, loose = (arrays.get(f"{name}.{key}") for key in ("rows", "cache_tolerance"))
+    rows, columns, loose = (arrays.get(f"{name}.{key}") for key in ("rows", "columns", "cache_tolerance"))
     tolerance = float(arrays[f"{name}.tolerance"])
-    return Expected(arrays[f"{name}.values"], tolerance, rows, None if loose is None else float(loose))
+    return Expected(arrays[f"{name}.values"], tolerance, rows, None if loose is None else float(loose), columns)
 
 
 def _read(path: str) -> Arrays | None:

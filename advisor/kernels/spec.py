@@ -7,7 +7,7 @@ launch), `inputs` (in the bench worker, which owns the arrays), `reference` (in 
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -26,6 +26,20 @@ STORAGE = {"float64": np.float64, "float32": np.float32, "float16": np.float16, 
 """dtype -> the numpy type that holds it; numpy has no bfloat16, so its bits are held as integers."""
 
 
+Numbers = TypeVar("Numbers", bound=NamedTuple)
+
+
+def dims_in(kind: type[Numbers], problem: Problem) -> Numbers:
+    """The numbers of a problem as a kernel's own record of them.
+
+    Args:
+        kind: a NamedTuple whose fields are names of `Problem.dims()`.
+        problem: one problem of that kernel.
+    """
+    named = problem.dims()
+    return kind(*(named[name] for name in kind._fields))
+
+
 class Expected(NamedTuple):
     """What the DNF says of one output.
 
@@ -35,6 +49,8 @@ class Expected(NamedTuple):
             reduction length and the size of the inputs; never tuned.
         rows: which rows of the output, seen as [rows, last axis], are known; None: all. The rest is only checked to be
             written and finite: a whole reference would take too long.
+        columns: the same for places on the last axis: `values` is then [all rows, len(columns)]. A weight's gradient
+            that lies transposed has its outputs there.
         cache_tolerance: the same for a variant whose header says `"arithmetic": "cache"`; None: the kernel has none.
     """
 
@@ -42,6 +58,7 @@ class Expected(NamedTuple):
     tolerance: float
     rows: Array | None = None
     cache_tolerance: float | None = None
+    columns: Array | None = None
 
     def allowed(self, arithmetic: str) -> float:
         """The tolerance for a variant of this arithmetic.

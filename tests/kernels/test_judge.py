@@ -118,6 +118,12 @@ def test_only_known_rows_are_compared_and_the_rest_must_be_finite():
     assert "NaN" in judge({"y": rows_of([0.0, 1.0, np.nan, *values[3:]])}, {"y": known}).reason
 
 
+def test_only_known_columns_are_compared():
+    known = Expected(np.array([[1.0], [3.0], [5.0], [7.0]]), 1e-6, columns=np.array([1]))
+    assert judge({"y": rows_of([-9.0, 1.0, -9.0, 3.0, -9.0, 5.0, -9.0, 7.0])}, {"y": known}).error == 0
+    assert "over the tolerance" in judge({"y": rows_of(range(1, 9))}, {"y": known}).reason
+
+
 def test_error_is_absolute_below_one_and_relative_above():
     assert relative_error(np.array([0.1]), np.array([0.0])) == pytest.approx(0.1)
     assert relative_error(np.array([110.0]), np.array([100.0])) == pytest.approx(0.1)

@@ -28,12 +28,14 @@ def test_the_second_worker_takes_what_the_first_made(tmp_path):
 
 def test_a_reference_comes_back_whole(tmp_path):
     made = {"out": Expected(np.ones((2, 2)), 0.5), "gq": Expected(np.zeros((1, 2)), 0.25, np.array([3]))}
+    made["gwd"] = Expected(np.zeros((2, 1)), 0.25, columns=np.array([7]))
     Shelf(str(tmp_path)).expected(DRAWN, lambda: made)
     found = Shelf(str(tmp_path)).expected(DRAWN, never)
     assert found["out"].tolerance == 0.5
     assert found["out"].rows is None
     assert found["gq"].tolerance == 0.25
     assert found["gq"].rows.tolist() == [3]
+    assert (found["gwd"].rows, found["gwd"].columns.tolist()) == (None, [7])
     assert found["out"].values.tolist() == [[1, 1], [1, 1]]
 
 

@@ -15,14 +15,17 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from advisor.kernels.attention import in_parallel, spread
-from advisor.kernels.gated import WEIGHTS, GatedSpec, dims_of, norms, sigmoid
+from advisor.kernels.attention import SAMPLED_FLOPS, in_parallel, spread
+from advisor.kernels.gated import GatedSpec, dims_of, norms, sampled, sigmoid
 from advisor.kernels.rms import as_rows, tolerance, unit
 from advisor.kernels.spec import Array, Elements, Expected
 from advisor.records import Problem
 
 ROWS_AT_ONCE, WITHIN_AT_ONCE = 1024, 1024
 """Rows and elements of h that exist in float64 at a time: 8 MiB."""
+
+SAMPLED_WEIGHTS = 1 << 20
+"""Past so many elements of one weight all gradients take seconds even for one row: each passes through memory often."""
 
 MOST_SLOPE, MOST_BEND = 1.1, 0.5
 """The largest |silu'|, 1.0998 at a = 2.4, and the largest |silu''|, 0.5 at a = 0."""
@@ -39,20 +42,15 @@ class Within(NamedTuple):
     h_error: Array
 
 
-class Part(NamedTuple):
-    """What some rows and elements f contribute to the gradients: gx [rows,d]; gwg, gwu [f,d]; gwd [d,f].
+class Bounded(NamedTuple):
+    """Gradients, and the error that rounding explains of each element."""
 
-    `errors`: the same four of squares: those of the errors of ga, gb and h times those of what they meet. `across`:
-    squares of ga and gb, summed over f: [2,rows]. `down`: squares of ga, gb and h, summed over rows: [3,f].
-    """
+    value: Array
+    bound: Array
 
-    gx: Array
-    gwg: Array
-    gwu: Array
-    gwd: Array
-    errors: tuple[Array, Array, Array, Array]
-    across: Array
-    down: Array
+
+Weights = tuple[Array, Array, Array]
+"""wg, wu [f,d] and wd [d,f] of all f or of some."""
 
 
 class MlpBackwardSpec(GatedSpec):
@@ -75,35 +73,31 @@ class MlpBackwardSpec(GatedSpec):
         return Elements(read=2 * m.rows * m.d_model + weights, written=m.rows * m.d_model + weights)
 
     def reference(self, problem: Problem, inputs: dict[str, Array]) -> dict[str, Expected]:
-        """All gradients in float64. Each weight's sums over all rows, so none of them can be known for less.
+        """All gradients in float64; of chosen rows, and of chosen elements f, where all would take too long.
 
-        Sums are bounded as in mlp/spec.py: errors of their terms, which come from different sums, add as their squares
-        do, each times what it meets; the sum itself is wrong by e(length) times the product of norms.
+        A row of gx needs all f and no other row. What a weight of one f gets needs all rows and no other f: a row of
+        gwg and of gwu, a column of gwd.
         """
         m, u = dims_of(problem), unit(problem)
+        large = self.flops(problem) > SAMPLED_FLOPS or m.d_model * m.d_ff > SAMPLED_WEIGHTS
+        rows, within = (sampled(count) if large else np.arange(count) for count in (m.rows, m.d_ff))
         x, gy = as_rows(inputs, ["x", "gy"])
-        weights = [inputs[name].astype(np.float64) for name in WEIGHTS]
-        across, down = np.zeros((2, m.rows)), np.zeros((3, m.d_ff))
-        found, errors = ([np.zeros(one.shape) for one in (x, *weights)] for _ in range(2))
-        starts = range(0, m.rows, ROWS_AT_ONCE)
-        for first in range(0, m.d_ff, WITHIN_AT_ONCE):
-            some = slice(first, first + WITHIN_AT_ONCE)
-            own = (weights[0][some], weights[1][some], weights[2][:, some])
-            tasks = [slice(start, start + ROWS_AT_ONCE) for start in starts]
-            parts = in_parallel(lambda rows, own=own: _part(x[rows], gy[rows], own, u), tasks)  # type: ignore[misc]
-            for rows, part in zip(tasks, parts, strict=True):
-                places: tuple[Any, ...] = (rows, some, some, (slice(None), some))
-                for at, place in enumerate(places):
-                    found[at][place] += part[at]
-                    errors[at][place] += part.errors[at]
-                across[:, rows] += part.across
-                down[:, some] += part.down
-        sums = _sums(x, gy, weights, (np.sqrt(across), np.sqrt(down)), u)
-        shapes = self.shapes(problem)
-        return {
-            name: Expected(one.reshape(shapes[name]), tolerance(np.sqrt(squares) + bound + u * np.abs(one), one))
-            for name, one, squares, bound in zip(self.written, found, errors, sums, strict=True)
-        }
+        weights = inputs["wg"], inputs["wu"], inputs["wd"]
+        of_rows = in_parallel(lambda some: _row_gradients(x[some], gy[some], weights, u), _split(rows, ROWS_AT_ONCE))
+        parts = _split(within, WITHIN_AT_ONCE)
+        of_weights = in_parallel(lambda some: _weight_gradients(x, gy, _at(weights, some), u), parts)
+        gx = _joined(of_rows, 0)
+        gwg, gwu, gwd = (_joined([part[at] for part in of_weights], int(at == 2)) for at in range(3))
+        if not large:
+            found = {"gx": gx._replace(value=gx.value.reshape(inputs["x"].shape)), "gwg": gwg, "gwu": gwu, "gwd": gwd}
+            return {name: _expected(one) for name, one in found.items()}
+        of_f = {"gwg": _expected(gwg, rows=within), "gwu": _expected(gwu, rows=within)}
+        return {"gx": _expected(gx, rows=rows), **of_f, "gwd": _expected(gwd, columns=within)}
+
+
+def _expected(found: Bounded, rows: Array | None = None, columns: Array | None = None) -> Expected:
+    known = found.value.reshape(found.bound.shape)
+    return Expected(found.value, tolerance(found.bound, known), rows, columns=columns)
 
 
 def _within(x: Array, gy: Array, weights: tuple[Array, Array, Array], u: float) -> Within:
@@ -128,34 +122,67 @@ def _within(x: Array, gy: Array, weights: tuple[Array, Array, Array], u: float) 
     return Within(ga, gb, h, *rounded)
 
 
-def _part(x: Array, gy: Array, weights: tuple[Array, Array, Array], u: float) -> Part:
-    found = _within(x, gy, weights, u)
-    ga, gb, h, *errors = (np.square(one) for one in found)
-    x_squares, gy_squares = np.square(x), np.square(gy)
-    return Part(
-        gx=found.ga @ weights[0] + found.gb @ weights[1],
-        gwg=found.ga.T @ x,
-        gwu=found.gb.T @ x,
-        gwd=gy.T @ found.h,
-        errors=(
-            errors[0] @ np.square(weights[0]) + errors[1] @ np.square(weights[1]),
-            errors[0].T @ x_squares,
-            errors[1].T @ x_squares,
-            gy_squares.T @ errors[2],
-        ),
-        across=np.stack([ga.sum(axis=1), gb.sum(axis=1)]),
-        down=np.stack([one.sum(axis=0) for one in (ga, gb, h)]),
-    )
+def _row_gradients(x: Array, gy: Array, weights: Weights, u: float) -> Bounded:
+    """gx of some rows, summed over all f.
+
+    Sums are bounded as in mlp/spec.py: errors of their terms, which come from different sums, add as their squares do,
+    each times what it meets; the sum itself is wrong by e(length) times the product of norms.
+    """
+    width = weights[0].shape[0]
+    gx, errors, squares = np.zeros(x.shape), np.zeros(x.shape), np.zeros((2, len(x)))
+    norms_of = np.zeros((2, x.shape[1]))
+    for some in _split(np.arange(width), WITHIN_AT_ONCE):
+        own = _at(weights, some)
+        found = _within(x, gy, own, u)
+        gx += found.ga @ own[0] + found.gb @ own[1]
+        for at, (one, error) in enumerate(((found.ga, found.ga_error), (found.gb, found.gb_error))):
+            errors += np.square(error) @ np.square(own[at])
+            squares[at] += np.square(one).sum(axis=1)
+            norms_of[at] += np.square(own[at]).sum(axis=0)
+    sizes = np.sqrt(squares)[:, :, None] * np.sqrt(norms_of)[:, None]
+    return Bounded(gx, np.sqrt(errors) + spread(2 * width, u) * sizes.sum(axis=0) + u * np.abs(gx))
 
 
-def _sums(x: Array, gy: Array, weights: list[Array], sizes: tuple[Array, Array], u: float) -> tuple[Array, ...]:
-    """What the sums of gx [rows,d], gwg, gwu [f,d] and gwd [d,f] are wrong by themselves."""
-    wg, wu, _ = weights
-    (ga, gb), (ga_down, gb_down, h_down) = sizes[0][:, :, None], sizes[1]
-    over_f, over_rows = spread(2 * len(wg), u), spread(len(x), u)
-    gx = over_f * (ga * norms(wg.T) + gb * norms(wu.T))
-    gwg, gwu = (over_rows * np.outer(one, norms(x.T)) for one in (ga_down, gb_down))
-    return gx, gwg, gwu, over_rows * np.outer(norms(gy.T), h_down)
+def _weight_gradients(x: Array, gy: Array, own: Weights, u: float) -> tuple[Bounded, Bounded, Bounded]:
+    """gwg and gwu [f,d] and gwd [d,f] of some f, summed over all rows; bounded as `_row_gradients`."""
+    shapes = own[0].shape, own[0].shape, own[2].shape
+    values, errors = ([np.zeros(shape) for shape in shapes] for _ in range(2))
+    squares = np.zeros((3, len(own[0])))
+    for rows in _split(np.arange(len(x)), ROWS_AT_ONCE):
+        some = slice(rows[0], rows[-1] + 1)
+        found = _within(x[some], gy[some], own, u)
+        pairs = (found.ga, found.ga_error), (found.gb, found.gb_error), (found.h, found.h_error)
+        for at, (one, error) in enumerate(pairs):
+            other = gy[some] if at == 2 else x[some]
+            product, wrong = one.T @ other, np.square(error).T @ np.square(other)
+            values[at] += product.T if at == 2 else product
+            errors[at] += wrong.T if at == 2 else wrong
+            squares[at] += np.square(one).sum(axis=0)
+    sizes, of_x, of_gy = spread(len(x), u) * np.sqrt(squares), norms(x.T), norms(gy.T)
+    sums = np.outer(sizes[0], of_x), np.outer(sizes[1], of_x), np.outer(of_gy, sizes[2])
+    found_all = [
+        Bounded(value, np.sqrt(error) + own_sum + u * np.abs(value))
+        for value, error, own_sum in zip(values, errors, sums, strict=True)
+    ]
+    return found_all[0], found_all[1], found_all[2]
+
+
+def _split(places: Array, most: int) -> list[Array]:
+    """The places, so many at a time."""
+    return [places[first : first + most] for first in range(0, len(places), most)]
+
+
+def _at(weights: Weights, within: Array) -> Weights:
+    """The weights of some f in float64."""
+    first, last = (int(within[0]), int(within[-1]) + 1) if len(within) else (0, 0)
+    some: Any = slice(first, last) if last - first == len(within) else within
+    wg, wu, wd = (one.astype(np.float64) for one in (weights[0][some], weights[1][some], weights[2][:, some]))
+    return wg, wu, wd
+
+
+def _joined(parts: list[Bounded], axis: int) -> Bounded:
+    values, bounds = zip(*parts, strict=True)
+    return Bounded(np.concatenate(values, axis), np.concatenate(bounds, axis))
 
 
 SPEC = MlpBackwardSpec()

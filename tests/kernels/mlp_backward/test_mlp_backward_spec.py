@@ -112,3 +112,17 @@ def test_costs():
     assert SPEC.elements(problem) == (2 * 2048 * 64 + weights, 2048 * 64 + weights)
     assert SPEC.flops(problem) == 2048 * 256 * (16 * 64 + 13)
     assert SPEC.constant == (), "weights that are trained may not be prepared"
+
+
+def test_chosen_rows_and_elements_within_are_those_of_the_whole(monkeypatch):
+    problem = SPEC.problem(300, batch=2, d_model=24, d_ff=260)
+    inputs, whole = checked(problem)
+    monkeypatch.setattr(module, "SAMPLED_WEIGHTS", 1)
+    some = SPEC.reference(problem, inputs)
+    assert (len(some["gx"].rows), len(some["gwg"].rows)) < (600, 260)
+    assert some["gwd"].columns.tolist() == some["gwg"].rows.tolist()
+    for name, one in some.items():
+        flat = whole[name].values.reshape(-1, whole[name].values.shape[-1])
+        flat = flat[:, one.columns] if one.rows is None else flat[one.rows]
+        assert relative_error(flat, one.values) < 1e-12
+        assert one.tolerance <= whole[name].tolerance * (1 + 1e-9)
