@@ -9,7 +9,7 @@ from advisor.errors import AdvisorError
 from advisor.paths import machine_dir, shipped_policies, state_dir
 from advisor.ranges import ranges, section_default, start_with
 from advisor.site import Site, describe_file
-from advisor.tablefile import names, read_json, read_table
+from advisor.tablefile import check_table, names, read_json, read_table
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -118,6 +118,20 @@ def read(site: Site, paths: list[str]) -> tuple[Sources, dict[str, str], list[st
             reasons[kernel] = f"the table was refused ({error})"
             notes.append(f"{path} was refused: {error}")
     return {key: _measured(found) for key, found in sections.items()}, reasons, notes
+
+
+def further(sections: Sources, documents: list[Json]) -> Sources:
+    """The sections with those of further tables, which count where nothing was there.
+
+    Raises:
+        BadInput: a table makes no sense.
+    """
+    found = {key: list(pairs) for key, pairs in sections.items()}
+    for table in documents:
+        check_table(table)
+        for section in table["sections"]:
+            _keep(found.setdefault(_key(table, section), []), table, section)
+    return {key: _measured(pairs) for key, pairs in found.items()}
 
 
 def _key(table: Json, section: Json) -> Key:

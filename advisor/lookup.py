@@ -17,7 +17,7 @@ from bisect import bisect_right
 
 from advisor.answers import Answer
 from advisor.errors import BadInput
-from advisor.gather import files, group, groups, is_for, read
+from advisor.gather import files, further, group, groups, is_for, read
 from advisor.paths import machine_dir
 from advisor.ranges import BETTER, default_answer, start_with, wins
 from advisor.site import Site, describe_file, describe_here, device_here, running_memory_policy, running_process, share
@@ -209,6 +209,14 @@ class Policy:
     def sections(self, kernel: str) -> tuple[dict[str, Any], ...]:
         """The sections that a kernel's answers are made from, as their files have them: for reports, not requests."""
         return tuple(section for key, found in self._sections.items() if key[0] == kernel for _, section in found)
+
+    def extended(self, documents: list[dict[str, Any]]) -> Policy:
+        """A policy that also answers from further tables, as plain data, where this one has none: not for requests.
+
+        Raises:
+            BadInput: a table makes no sense.
+        """
+        return Policy(self.site, further(self._sections, documents), self._reasons, list(self.notes))
 
     def _ranges(self, kernel: str, axes: dict[str, Any]) -> Ranges:
         """The ranges of a question, remembered; axes that are None were not given."""

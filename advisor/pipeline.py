@@ -209,6 +209,7 @@ def recommend(
         BadInput: an axis that none of the kernels has, or a shape or dtype that makes sense for none; no such device.
     """
     from advisor.lookup import Policy
+    from advisor.untuned import filled
 
     if axes.get("regime", "warm") not in REGIMES:
         raise UnknownName("no such regime", got=axes["regime"], allowed=", ".join(REGIMES))
@@ -217,6 +218,7 @@ def recommend(
     tabled = [problem["kernel"] for problem in policy.problems()]
     names = kernel_names(kernels, tabled=tabled)
     given = _axes_of(names, policy, axes)
+    policy = filled(policy, given, where.machine, sizes)
     questions = [p for p in policy.problems() if p["kernel"] in names]
     questions = [p for p in questions if all(p.get(key, value) == value for key, value in given[p["kernel"]].items())]
     if not questions:

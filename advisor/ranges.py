@@ -158,13 +158,14 @@ def for_objective(section: Json, wanted: str | None) -> tuple[Json, str]:
 
 def wins(section: Json, n: int, wanted: str | None) -> bool:
     """Whether the race at n, or that at the nearest tuned n where only time can be interpolated, was won by a choice of
-    this section: for latency only at the tuned n itself.
+    this section: for latency only at the tuned n itself, unless no time is known as nobody measured here.
     """
     tuned = section["tuned_n"]
     if not isinstance(n, int) or not tuned[0] <= n <= tuned[-1]:
         return False
     objective = for_objective(section, wanted)[1]
-    near = n if objective == "latency" else min(tuned, key=lambda other: max(other / n, n / other))
+    exact = objective == "latency" and not is_carried(section)
+    near = n if exact else min(tuned, key=lambda other: max(other / n, n / other))
     return near in (section.get("wins") or {}).get(objective, ())
 
 

@@ -14,9 +14,10 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from advisor import __version__, codec, device, paths
+from advisor import __version__, codec, device, model, paths
+from advisor.asked import Own, Wanted, default_sizes, of_model
 from advisor.device import CPU, is_device
-from advisor.errors import BadInput, UnknownName
+from advisor.errors import AdvisorError, BadInput, UnknownName
 from advisor.kernels import pools, registry
 from advisor.kernels.available import check as check_tools
 from advisor.kernels.gpu import memory
@@ -24,7 +25,7 @@ from advisor.kernels.gpu.device import target
 from advisor.kernels.gpu.tools import left_out
 from advisor.kernels.memory import is_evicted
 from advisor.kernels.power import gpu_joules
-from advisor.pipeline import check_headers, check_memory, check_shape, own_shape, variants_for
+from advisor.pipeline import check_headers, check_memory, check_shape, fitting, own_shape, variants_for
 from advisor.probing import folder_of, remember
 from advisor.records import (
     OBJECTIVES,
@@ -46,6 +47,7 @@ from advisor.turn import alone
 if TYPE_CHECKING:
     from advisor.kernels.gpu.counts import Counting
     from advisor.search.known import Past
+    from advisor.kernels.spec import KernelSpec
     from advisor.search.log import Log
     from advisor.search.request import Outcome, Progress, Request
 
@@ -69,14 +71,15 @@ machine may need seconds for what it does at once on its own."""
 class TuneRequest(NamedTuple):
     """What `advisor tune` is asked.
 
-    `shape` has the entries that were given; each counts for the kernels that have it, and defaults fill the rest.
+    `sizes` none: those that suit each kernel. `shape` has the entries that were given; each counts for the kernels that
+    have it, and defaults fill the rest. `own`: of the kernels of a model, what each has in the place of these three.
     `device`: cpu, or cuda:N, the number that CUDA programs started here would use. `counters`: count what the winners
     move, on a device.
     `started`: when the command was, on the monotonic clock: a budget counts from then; None: from when it is asked for.
     """
 
     kernels: tuple[str, ...]
-    sizes: tuple[int, ...]
+    sizes: tuple[int, ...] = ()
     dtype: str = "float32"
     shape: Pairs = ()
     budget_s: float | None = None
@@ -92,6 +95,25 @@ class TuneRequest(NamedTuple):
     device: str = CPU
     counters: bool = False
     started: float | None = None
+    own: tuple[Own, ...] = ()
+
+
+def for_model(request: TuneRequest, path: str, wanted: Wanted) -> tuple[TuneRequest, tuple[str, ...]]:
+    """The request for the kernels of a model, and what must be said of them.
+
+    Args:
+        request: its `shape` counts instead of the model's entries.
+        path: of the model's config.json.
+        wanted: sizes, dtype and batch for all of its kernels.
+
+    Raises:
+        BadInput: no such model, or it has no use for a kernel.
+    """
+    specs = [registry.spec(kernel, request.kernel_dirs) for kernel in request.kernels]
+    check_shape(specs, [entry for entry, _ in request.shape])
+    given = {entry: value for entry, value in request.shape if entry != "batch"}
+    own, notes = of_model(model.read(path, given), specs, wanted)
+    return request._replace(own=own, kernels=tuple(one.kernel for one in own)), notes
 
 
 def tune(request: TuneRequest, progress: Progress, say: Callable[[str], None] | None = None) -> list[TuneResult]:
@@ -108,10 +130,14 @@ def tune(request: TuneRequest, progress: Progress, say: Callable[[str], None] | 
     """
     started = time.monotonic() if request.started is None else request.started
     machine = target(topology.probe(), request.device)
-    specs = [registry.spec(kernel, request.kernel_dirs) for kernel in request.kernels]
-    check_shape(specs, [entry for entry, _ in request.shape])
+    if not request.own:
+        specs = [registry.spec(kernel, request.kernel_dirs) for kernel in request.kernels]
+        check_shape(specs, [entry for entry, _ in request.shape])
     # whatever makes no sense is refused before hours are spent on the others
-    asked = [_request(request, kernel, machine, None) for kernel in request.kernels]
+    asked, left_out = _requests(request, machine)
+    request = request._replace(kernels=tuple(one.spec.name for one in asked))
+    if say is not None and left_out:
+        say("\n".join(left_out))
     languages = {tool.language for one in asked for tool in one.options.space.compilers}
     check_tools([variant for one in asked for variant in one.variants], languages)
     paths.writable(folder_of(machine))
@@ -247,9 +273,7 @@ def _request(asked: TuneRequest, kernel: str, machine: Machine, budget_s: float 
     if asked.counters and not is_device(machine.limits_id):
         raise BadInput("counters are those of a GPU", got="--counters on CPUs", next_step="name one: --device cuda:0")
     spec = registry.spec(kernel, asked.kernel_dirs)
-    shape = own_shape(spec, dict(asked.shape))
-    problems = tuple(spec.problem(n, asked.dtype, asked.regime, **shape) for n in asked.sizes)
-    check_memory(spec, problems, machine)
+    problems = _problems(asked, spec, machine)
     found = variants_for(kernel, asked.kernel_dirs, machine)
     check_headers(spec, found, problems)
     options = Options(
@@ -270,6 +294,25 @@ def _check_objective(objective: str, machine: Machine) -> None:
     """Refuse what a device has no figures for.
 
     Raises:
+def _requests(asked: TuneRequest, machine: Machine) -> tuple[list[Request], list[str]]:
+    """What is asked of every kernel; of a model's those that can be tuned here, and why the others are left out.
+
+    Raises:
+        BadInput, UnknownName: a kernel that was named, or each of a model's, cannot be tuned as asked.
+    """
+    found, refused = [], []
+    for kernel in asked.kernels:
+        try:
+            found.append(_request(asked, kernel, machine, None))
+        except AdvisorError as error:
+            if not asked.own:
+                raise
+            refused.append((kernel, error))
+    if refused and not found:
+        raise refused[0][1]
+    return found, [f"{kernel} is left out: {error}" for kernel, error in refused]
+
+
         BadInput: robust, which is about a neighbour on a CPU; efficiency where nothing tells the energy.
     """
     if not is_device(machine.limits_id) or objective == "latency":
@@ -299,6 +342,24 @@ def trial_limit(budget_s: float | None) -> float:
 def _space(machine: Machine, asked: TuneRequest) -> SpaceOptions:
     options = space_options(machine, asked.oversubscribe)
     if asked.compilers == "all":
+def _problems(asked: TuneRequest, spec: KernelSpec, machine: Machine) -> tuple[Problem, ...]:
+    """The problems of a kernel, ascending. Sizes that nobody named are taken as far as their operands fit here.
+
+    Raises:
+        BadInput: a size that was named, or the smallest, does not fit.
+    """
+    own = next((one for one in asked.own if one.kernel == spec.name), None)
+    if own is None:
+        own = Own(spec.name, asked.sizes, asked.dtype, pairs(own_shape(spec, dict(asked.shape))))
+    sizes = own.sizes or default_sizes(spec)
+    found = tuple(spec.problem(n, own.dtype, asked.regime, **dict(own.shape)) for n in sizes)
+    if asked.sizes:
+        check_memory(spec, found, machine)
+        return found
+    check_memory(spec, found[:1], machine)
+    return fitting(spec, found, machine)
+
+
         return options
     if asked.compilers == "first":
         return options._replace(compilers=first_of_each_language(options.compilers))

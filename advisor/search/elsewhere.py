@@ -1,115 +1,188 @@
-"""Seeds from elsewhere: what won on other machines, as far as it exists here.
+"""What other machines measured: their tables and logs, read as data.
 
-Tables are read as data, through the records. A choice of another machine is taken over by its variant and knobs; its
-threads become the same share of this machine, all else is as here by default. It is looked at early, no more.
+A machine is a folder with machine.json and tables, and the log beside them where there is one. Other limits on the same
+hardware are another machine. What cannot be read is passed over: it is help, not truth.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
+import gzip
+import json
 import os
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 from advisor import codec
+from advisor.device import is_device
 from advisor.errors import AdvisorError
-from advisor.paths import shipped_policies
-from advisor.records import Choice, Machine, Problem, Row, Section, Table
-from advisor.search.space import cpu_budget, is_default_process
+from advisor.paths import shipped_policies, state_dir
+from advisor.records import Choice, Machine, Pairs, Section, Table
+from advisor.search.known import NO_LOOKS
+from advisor.search.portable import Portable, portable
+from advisor.search.traits import Spot, model_of, spot_of
+from advisor.topology.probe import read_machine
 
-MOST = 2
-"""Choices taken over for a problem: they are guesses, and each costs a first look and perhaps a build."""
+LOGS = ("measurements.jsonl", "measurements.jsonl.gz")
 
-
-class Foreign(NamedTuple):
-    """A table of another machine, and how many CPUs that machine had in reach."""
-
-    table: Table
-    cpus: int
+Group = tuple[str, str, Pairs]
+"""dtype, regime, shape."""
 
 
-def foreign(kernel: str, hardware_id: str, folder: str | None = None) -> tuple[Foreign, ...]:
-    """The tables of one kernel that other machines left; what cannot be read is passed over.
+class Timed(NamedTuple):
+    """A time in ns, the choice that took it, and whether it comes from a race."""
+
+    ns: float
+    choice: Choice
+    raced: bool
+
+
+Cell = dict[Portable, Timed]
+"""What was measured at one n: the least time of each choice over placements, tools and flags."""
+
+
+class Elsewhere(NamedTuple):
+    """A machine that was tuned.
+
+    Attributes:
+        name: of its folder.
+        model: which silicon it is.
+        machine, spot: it, and what counts of it.
+        cells: dtype, regime, shape -> n -> what was measured.
+        picks: the same -> n -> what its table takes, and `defaults` what an untuned machine would.
+    """
+
+    name: str
+    model: str
+    machine: Machine
+    spot: Spot
+    cells: dict[Group, dict[int, Cell]]
+    picks: dict[Group, dict[int, Choice]]
+    defaults: dict[Group, Choice]
+
+
+def machines(kernel: str, own: Machine, roots: Sequence[str] | None = None) -> tuple[Elsewhere, ...]:
+    """The machines that have a table of a kernel, but for this one; CPUs for CPUs, devices for devices.
 
     Args:
         kernel: its name.
-        hardware_id: of this machine, whose own tables are not among them.
-        folder: of machines, each a folder with machine.json and tables; None: those shipped.
+        own: this machine; its other limits are other machines.
+        roots: folders of machine folders; None: those of this user and those shipped.
     """
-    found = []
-    with contextlib.suppress(AdvisorError, OSError):
-        root = shipped_policies() if folder is None else folder
-        for name in sorted(os.listdir(root)):
-            with contextlib.suppress(AdvisorError, OSError):
-                one = _read(os.path.join(root, name), kernel)
-                found += [one] if one.table.hardware_id != hardware_id else []
-    return tuple(found)
+    found: dict[tuple[str, str], Elsewhere] = {}
+    for folder in _folders(_roots() if roots is None else roots):
+        with contextlib.suppress(AdvisorError, OSError, ValueError, LookupError, TypeError, AttributeError):
+            path = os.path.join(folder, f"{kernel}.table.json")
+            one = _read(folder, kernel, os.stat(path).st_mtime_ns)
+            ids = one.machine.hardware_id, one.machine.limits_id
+            alike = is_device(own.limits_id) == is_device(ids[1])
+            if alike and one.cells and ids != (own.hardware_id, own.limits_id):
+                found.setdefault(ids, one)
+    return tuple(found.values())
 
 
-def _read(folder: str, kernel: str) -> Foreign:
-    table, machine = (_document(os.path.join(folder, f"{name}.json")) for name in (f"{kernel}.table", "machine"))
-    codec.check_schema(table, "table", folder)
-    return Foreign(codec.from_json(Table, table, folder), cpu_budget(codec.from_json(Machine, machine, folder)))
+def _roots() -> list[str]:
+    found = [os.path.join(state_dir(), "machines")]
+    with contextlib.suppress(AdvisorError):
+        found.append(shipped_policies())
+    return found
 
 
-def _document(path: str) -> object:
-    with open(path, encoding="utf-8") as file:
-        return codec.loads(file.read(), path)
+def _folders(roots: Iterable[str]) -> Iterator[str]:
+    for root in roots:
+        with contextlib.suppress(OSError):
+            yield from (os.path.join(root, name) for name in sorted(os.listdir(root)))
 
 
-def taken_over(
-    tables: Sequence[Foreign], machine: Machine, problem: Problem, choices: Sequence[Choice]
-) -> tuple[Choice, ...]:
-    """What other machines' tables would take here, their fastest first.
-
-    Args:
-        tables: of other machines.
-        machine: this one.
-        problem: what is tuned.
-        choices: the space here.
-    """
-    found: dict[Choice, None] = {}
-    for one in tables:
-        for choice in _best(one.table, problem)[:MOST]:
-            here = _here(choice, one.cpus, machine, choices)
-            if here is not None:
-                found[here] = None
-    return tuple(found)[:MOST]
-
-
-def _best(table: Table, problem: Problem) -> list[Choice]:
-    """Its choices at this n, fastest process part first; of another shape where it has none of this one."""
-    sections = [s for s in table.sections if s.dtype == problem.dtype and s.rows]
-    if not sections:
-        return []
-    differing = {s.shape: len(set(s.shape) ^ set(problem.shape)) for s in sections}
-    nearest = min(differing, key=lambda shape: (differing[shape], shape))
-    ranked = sorted(_at(s, problem.n) for s in sections if s.shape == nearest)
-    return [choice for _, _, choice in ranked]
+@functools.lru_cache(maxsize=256)
+def _read(folder: str, kernel: str, changed_ns: int) -> Elsewhere:
+    """One machine; `changed_ns`: when its table was written, so that a new one is read again."""
+    with open(os.path.join(folder, f"{kernel}.table.json"), encoding="utf-8") as file:
+        document = codec.loads(file.read(), folder)
+    codec.check_schema(document, "table", folder)
+    table: Table = codec.from_json(Table, document, folder)
+    machine = read_machine(os.path.join(folder, "machine.json"))
+    sections = [section for section in table.sections if "basis" not in dict(section.extra)]
+    cells: dict[Group, dict[int, Cell]] = {}
+    for section in sections:
+        _keep_points(cells.setdefault(_group(section), {}), section)
+    _keep_log(cells, folder, kernel)
+    picks: dict[Group, dict[int, Choice]] = {}
+    for section in sections:
+        _keep_picks(picks.setdefault(_group(section), {}), section)
+    defaults = {_group(section): section.default for section in reversed(sections)}
+    return Elsewhere(os.path.basename(folder), model_of(machine), machine, spot_of(machine), cells, picks, defaults)
 
 
-def _at(section: Section, n: int) -> tuple[float, str, Choice]:
-    """(time there, a tie-break, choice) of the row that holds n, or of the nearest one."""
-    row = min(section.rows, key=lambda r: (max(r.low - n, n - r.high, 0), r.low))
-    return _time(row, n), repr(row.choice), row.choice
+def _group(section: Section) -> Group:
+    return section.dtype, section.regime, section.shape
 
 
-def _time(row: Row, n: int) -> float:
-    """Its measured time at the n nearest to this one, divided by that n, so that parts tuned elsewhere compare."""
-    nearest = min(row.points, key=lambda p: abs(p.n - n), default=None)
-    return float("inf") if nearest is None else nearest.summary.p25_ns / nearest.n
+def _keep(cell: Cell, choice: Choice, ns: float, raced: bool) -> None:
+    """What a race says counts before a first look; of equals the least."""
+    key = portable(choice)
+    known = cell.get(key)
+    if known is None or (raced, -ns) > (known.raced, -known.ns):
+        cell[key] = Timed(ns, choice, raced)
 
 
-def _here(choice: Choice, cpus: int, machine: Machine, choices: Sequence[Choice]) -> Choice | None:
-    """The listed choice with this variant and these knobs, the nearest share of the machine, by default otherwise."""
-    made, team = choice.build, choice.team
-    alike = [
-        c
-        for c in choices
-        if (c.build.variant, c.build.knobs) == (made.variant, made.knobs) and is_default_process(c.process)
-    ]
-    if not alike or team is None:
-        return None
-    share = team.threads * cpu_budget(machine) / cpus
-    wanted = 1.0 if team.threads == 1 else share  # one thread is one thread anywhere: nothing was worth sharing
-    return min(alike, key=lambda c: abs((c.team.threads if c.team else 1) - wanted))
+def _keep_points(cells: dict[int, Cell], section: Section) -> None:
+    for choice, points in [(row.choice, row.points) for row in section.rows] + [
+        (section.default, section.default_points)
+    ]:
+        for point in points:
+            _keep(cells.setdefault(point.n, {}), choice, point.summary.p25_ns, point.raced)
+
+
+def _keep_picks(picks: dict[int, Choice], section: Section) -> None:
+    """The choice of the process part that won at n; of a table that does not say, the first section's."""
+    won = dict(section.wins).get("latency", ())
+    for row in section.rows:
+        for n in section.tuned_n:
+            if row.low <= n <= row.high and (n in won or n not in picks):
+                picks[n] = row.choice
+
+
+def _keep_log(cells: dict[Group, dict[int, Cell]], folder: str, kernel: str) -> None:
+    """What the log knows of the problems that the table has, choices that lost above all."""
+    seen: dict[str, Choice] = {}
+    for record in _records(folder, kernel):
+        with contextlib.suppress(AdvisorError, LookupError, TypeError, ValueError, AttributeError):
+            for problem, choice, ns, raced in _figures(record, seen):
+                group = problem["dtype"], problem["regime"], codec.from_json(Pairs, problem["shape"])
+                if problem["kernel"] == kernel and group in cells:
+                    _keep(cells[group].setdefault(int(problem["n"]), {}), choice, ns, raced)
+
+
+def _records(folder: str, kernel: str) -> Iterator[dict[str, Any]]:
+    for name in LOGS:
+        path = os.path.join(folder, name)
+        if os.path.exists(path):
+            with gzip.open(path, "rt") if name.endswith(".gz") else open(path, encoding="utf-8") as file:
+                for line in file:
+                    if f'"{kernel}"' in line and ('"trial"' in line or '"verdict"' in line):
+                        with contextlib.suppress(ValueError):
+                            yield json.loads(line)
+            return
+
+
+def _figures(record: dict[str, Any], seen: dict[str, Choice]) -> Iterator[tuple[dict[str, Any], Choice, float, bool]]:
+    """(problem, choice, time, raced) of a look or of a race's standings."""
+    if record["kind"] == "trial" and record.get("phase") not in NO_LOOKS:
+        told = record["measurement"]
+        samples = sorted(told["samples_ns"]) if told["status"] == "ok" else []
+        if samples:
+            yield told["problem"], _choice(told["choice"], seen), samples[len(samples) // 4], False
+    elif record["kind"] == "verdict":
+        for one in record["verdict"]["standings"]:
+            if one["summary"] and one["outcome"] != "failed":
+                yield record["verdict"]["problem"], _choice(one["choice"], seen), one["summary"]["p25_ns"], True
+
+
+def _choice(data: dict[str, Any], seen: dict[str, Choice]) -> Choice:
+    """The record, made once for equal data: a log repeats its choices."""
+    key = json.dumps(data)
+    if key not in seen:
+        seen[key] = codec.from_json(Choice, data)
+    return seen[key]

@@ -14,8 +14,8 @@ from advisor.errors import AdvisorError
 from advisor.kernels.executor import Executor
 from advisor.records import Choice, Problem, Verdict
 from advisor.search import bounds
+from advisor.search.carry import taken_over
 from advisor.search.crossing import cross
-from advisor.search.elsewhere import foreign, taken_over
 from advisor.search.energy import meter_finalists
 from advisor.search.exhaustive import measure_rest, regret, rivals
 from advisor.search.features import Array
@@ -185,9 +185,8 @@ def _place(run: Run, problem: Problem, before: Neighbour | None) -> Place:
     ground = (request.machine, request.spec, request.variants, problem, request.options.space)
     choices, default = space(*ground), default_choice(*ground)
     near = [*run.incumbents.get(problem, ()), *_neighbours(run, problem)]
-    if before is None or not _neighbours(run, problem):
-        tables = foreign(problem.kernel, request.machine.hardware_id)
-        near = [*near, *taken_over(tables, request.machine, problem, choices)]
+    if before is None or not _neighbours(run, problem) or request.options.quick:
+        near = [*near, *taken_over(request.machine, problem, choices, quick=request.options.quick)]
     first = seeds(request.spec, problem, choices, default, near)
     if before is None:
         return Place(problem, choices, default, first)

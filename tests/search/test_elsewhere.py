@@ -1,96 +1,109 @@
-"""Seeds from other machines' tables: read through the records, fitted to this machine."""
+"""What other machines measured, read from their folders as data."""
 
+import gzip
 import json
+import os
 
 import pytest
-from fake import FakeSpec, fake_machine, fake_variants
+from fake import FakeSpec, fake_machine
 
 from advisor import codec
-from advisor.records import Build, Choice, Point, Process, Row, Section, Summary, Table, Team
-from advisor.search.elsewhere import MOST, Foreign, foreign, taken_over
-from advisor.search.space import SpaceOptions, Toolchain, is_default_process, space
+from advisor.records import Build, Choice, Point, Process, Row, Section, Summary, Table, Team, pairs
+from advisor.search.elsewhere import machines
+from advisor.search.portable import Portable, portable
 
 SPEC = FakeSpec()
 HERE = fake_machine(cores=4)
 PROBLEM = SPEC.problem(4096)
-CHOICES = space(HERE, SPEC, fake_variants(), PROBLEM, SpaceOptions((Toolchain("gcc", "libgomp"),)))
+GROUP = ("float32", "warm", PROBLEM.shape)
 GOMP = Process("libgomp", "default", None, "default")
+KNOBS = {"ADV_BLOCK": 32, "ADV_UNROLL": 4}
 
 
 def choice(variant="split", threads=16, **knobs):
-    build = Build(
-        variant, "f" * 12, tuple(sorted((knobs or {"ADV_BLOCK": 32, "ADV_UNROLL": 4}).items())), "gcc-13", "native"
-    )
+    build = Build(variant, "f" * 12, pairs(knobs or KNOBS), "gcc-13", "native")
     return Choice(build, Team(threads, "smt core"), GOMP)
 
 
-def section(made, low=1024, high=65536, ns=1000.0, wait="default", shape=PROBLEM.shape, dtype="float32"):
-    process = GOMP._replace(wait_policy=wait)
-    made = made._replace(process=process)
-    point = Point(low, Summary(ns, ns, ns, ns, (ns, ns), 40), True, None)
-    return Section(
-        dtype, shape, "warm", process, (low, high), (Row(low, high, made, (point,), ()),), made, (), None, ""
-    )
+def summary(ns):
+    return Summary(ns, ns, ns, ns, (ns, ns), 40)
 
 
-def table(*sections, hardware="other"):
-    return Table("decode", hardware, "limits", (), tuple(sections), ())
+def section(made, ns=1000.0, n=1024, **extra):
+    row = Row(n, n, made, (Point(n, summary(ns), True, None),), ())
+    found = Section("float32", PROBLEM.shape, "warm", GOMP, (n,), (row,), choice(threads=1), (), None, "")
+    return found._replace(extra=pairs(extra))
 
 
-def found(*sections, cpus=16):
-    return taken_over((Foreign(table(*sections), cpus),), HERE, PROBLEM, CHOICES)
+def write(folder, made, machine, log=()):
+    os.makedirs(folder)
+    (folder / "machine.json").write_text(codec.dumps(machine, "machine"))
+    (folder / "decode.table.json").write_text(codec.dumps(made, "table"))
+    with gzip.open(folder / "measurements.jsonl.gz", "wt") as file:
+        file.writelines(json.dumps(line) + "\n" for line in log)
 
 
-def test_a_choice_is_taken_over_by_variant_knobs_and_share_of_the_machine():
-    (one,) = found(section(choice(threads=8)))
-    assert (one.build.variant, dict(one.build.knobs)) == ("split", {"ADV_BLOCK": 32, "ADV_UNROLL": 4})
-    assert one.build.source_hash != "f" * 12
-    assert one.team.threads == 2
-    assert is_default_process(one.process)
+def table(*sections, hardware="other", limits="limits"):
+    return Table("decode", hardware, limits, (), tuple(sections), ())
 
 
-@pytest.mark.parametrize(("threads", "cpus", "here"), [(1, 64, 1), (16, 16, 4), (15, 16, 4), (12, 16, 3), (2, 2, 4)])
-def test_threads_become_the_same_share(threads, cpus, here):
-    (one,) = found(section(choice(threads=threads)), cpus=cpus)
-    assert one.team.threads == here
+def other(hardware="other", limits="limits", cores=16):
+    return fake_machine(cores=cores)._replace(hardware_id=hardware, limits_id=limits)
 
 
-def test_what_does_not_exist_here_is_left_out():
-    assert found(section(choice("grouped", ADV_BLOCK=999))) == ()
-    assert found(section(choice("amx"))) == ()
-    assert found(section(choice(), dtype="float64")) == ()
-    assert found() == ()
+def trial(made, samples, n=1024, status="ok", phase="search"):
+    problem = codec.to_json(PROBLEM._replace(n=n))
+    told = {"problem": problem, "choice": codec.to_json(made), "status": status, "samples_ns": samples}
+    return {"kind": "trial", "phase": phase, "measurement": told}
 
 
-def test_the_fastest_process_part_comes_first_and_no_more_than_a_few_are_taken():
-    knobs = [{"ADV_BLOCK": block, "ADV_UNROLL": 2} for block in (16, 32, 64)]
-    many = [section(choice(**one), ns=ns, wait=w) for one, ns, w in zip(knobs, (900, 700, 800), ("default", "active", "passive"), strict=True)]  # fmt: skip # noqa: E501
-    assert [dict(c.build.knobs)["ADV_BLOCK"] for c in found(*many)] == [32, 64]
-    assert len(found(*many)) == MOST
+def test_a_machine_knows_what_its_table_and_its_log_measured(tmp_path):
+    slow, beside = choice(threads=8), choice(threads=4)
+    log = [trial(slow, [3000.0, 2000.0, 2500.0, 2600.0]), trial(beside, [5.0], phase="stolen"), {"kind": "trial"}]
+    write(tmp_path / "a", table(section(choice())), other(), [*log, trial(choice("torn"), [], status="crashed")])
+    (one,) = machines("decode", HERE, [str(tmp_path)])
+    cell = one.cells[GROUP][1024]
+    assert {what.threads: timed.ns for what, timed in cell.items()} == {16: 1000.0, 8: 2500.0}
+    assert (one.name, one.spot.cpus, one.picks[GROUP][1024]) == ("a", 16, choice())
+    assert one.defaults[GROUP].team.threads == 1
 
 
-def test_the_row_that_holds_n_counts_else_the_nearest_and_this_shape_before_another():
-    other = tuple((key, 8 if key == "heads" else value) for key, value in PROBLEM.shape)
-    wide = section(choice(ADV_BLOCK=16, ADV_UNROLL=2), shape=other, ns=1.0)
-    assert [dict(c.build.knobs)["ADV_BLOCK"] for c in found(wide, section(choice()))] == [32]
-    assert [dict(c.build.knobs)["ADV_BLOCK"] for c in found(wide)] == [16]
-    assert [dict(c.build.knobs)["ADV_BLOCK"] for c in found(section(choice(), low=8192))] == [32]
+def test_what_a_race_said_counts_before_a_look(tmp_path):
+    standings = [{"choice": codec.to_json(choice(threads=8)), "outcome": "slower", "summary": {"p25_ns": 1500.0}}]
+    race = {"kind": "verdict", "verdict": {"problem": codec.to_json(PROBLEM._replace(n=1024)), "standings": standings}}
+    write(tmp_path / "a", table(section(choice())), other(), [race, trial(choice(threads=8), [900.0])])
+    (one,) = machines("decode", HERE, [str(tmp_path)])
+    assert one.cells[GROUP][1024][portable(choice(threads=8))].ns == 1500.0
 
 
-def test_tables_are_read_through_the_records_and_those_of_this_machine_or_torn_ones_left_out(tmp_path):
-    for name, hardware in (("a", "other"), ("b", HERE.hardware_id), ("c", "torn")):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "machine.json").write_text(codec.dumps(fake_machine(cores=16), "machine"))
-        text = codec.dumps(table(section(choice()), hardware=hardware), "table")
-        (tmp_path / name / "decode.table.json").write_text(text[: 200 if hardware == "torn" else None])
-    (one,) = foreign("decode", HERE.hardware_id, str(tmp_path))
-    assert (one.table.hardware_id, one.cpus) == ("other", 16)
-    assert foreign("forward", HERE.hardware_id, str(tmp_path)) == ()
-    assert foreign("decode", HERE.hardware_id, str(tmp_path / "none")) == ()
+def test_this_machine_is_left_out_and_its_other_limits_are_another(tmp_path):
+    own = HERE.hardware_id
+    write(tmp_path / "a", table(section(choice())), HERE)
+    write(tmp_path / "b", table(section(choice())), other(own, "a part", cores=2))
+    assert [one.name for one in machines("decode", HERE, [str(tmp_path)])] == ["b"]
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"schema": "advisor.table/9.0"}'])
+def test_what_cannot_be_read_is_passed_over(tmp_path, text):
+    write(tmp_path / "a", table(section(choice())), other())
+    write(tmp_path / "b", table(section(choice())), other("third"))
+    (tmp_path / "a" / "decode.table.json").write_text(text)
+    assert [one.name for one in machines("decode", HERE, [str(tmp_path)])] == ["b"]
+    assert machines("forward", HERE, [str(tmp_path)]) == ()
+    assert machines("decode", HERE, [str(tmp_path / "none")]) == ()
+
+
+def test_what_was_not_measured_on_a_machine_says_nothing_of_it(tmp_path):
+    write(tmp_path / "a", table(section(choice(), basis="PUBLISHED")), other())
+    assert machines("decode", HERE, [str(tmp_path)]) == ()
 
 
 def test_the_shipped_tables_can_be_read():
-    read = foreign("decode", "no such machine")
-    assert read
-    assert all(one.cpus >= 1 and one.table.sections for one in read)
-    json.dumps([one.table.kernel for one in read])
+    found = machines("decode", HERE)
+    assert found
+    assert all(one.spot.cpus >= 1 and one.picks for one in found)
+    assert max(len(cell) for one in found for cells in one.cells.values() for cell in cells.values()) > 20
+
+
+def test_a_portable_choice_has_no_machine():
+    assert portable(choice()) == Portable("split", pairs(KNOBS), 16)

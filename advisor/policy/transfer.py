@@ -1,0 +1,256 @@
+"""Answers for a machine that was never tuned: a table made of what other machines' tables and logs say.
+
+The ladder and how it is checked: search/rungs.py. What comes out is an ordinary table whose sections say TRANSFERRED or
+MODELLED, so that a lookup needs nothing of this. `advisor recommend` makes it on the fly where a kernel has no table,
+`advisor transfer --save` keeps it for servers.
+"""
+
+from __future__ import annotations
+
+import datetime
+import math
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+from advisor.errors import AdvisorError
+from advisor.kernels.spec import KernelSpec
+from advisor.kernels.variant import Variant, for_machine
+from advisor.policy.store import with_id
+from advisor.records import Choice, Machine, Problem, Row, Section, Table, pairs
+from advisor.search import costs
+from advisor.search.elsewhere import Elsewhere, Group
+from advisor.search.learned import Learned, learn
+from advisor.search.portable import Portable, able, by_program, listed, process_of
+from advisor.search.rungs import Asked, Checked, Guess, Ladder, Way, check, default_of, guessed
+from advisor.search.space import SpaceOptions, default_choice, space
+from advisor.search.traits import spot_of
+
+DEPENDS = ("source_hash", "compiler")
+"""What makes a transferred row stale: it was a guess, and holds no better on another kernel of the operating system."""
+
+PLAIN = ("default", None, "default")
+"""The process part of a server that nobody started in a special way."""
+
+
+class Here(NamedTuple):
+    """The machine that is answered for, and what it can run.
+
+    Attributes:
+        machine: it, with its signature where it has one.
+        spec: the kernel's.
+        variants: all of the kernel's for this kind of machine, with their header's knobs: other machines may be able
+            to run what this one cannot.
+        options: its tools and flag sets.
+    """
+
+    machine: Machine
+    spec: KernelSpec
+    variants: tuple[Variant, ...]
+    options: SpaceOptions
+
+
+class Told(NamedTuple):
+    """What one n takes: the way, its guess, and the listed choice that is meant."""
+
+    way: Way
+    guess: Guess
+    choice: Choice
+
+
+class _Ground(NamedTuple):
+    """What answers of one problem are made from."""
+
+    here: Here
+    known: tuple[Elsewhere, ...]
+    group: Group
+    ladder: Ladder
+    model: Learned | None
+
+
+def transferred(here: Here, known: Sequence[Elsewhere], wanted: Sequence[Problem] = ()) -> Table | None:
+    """The table of one kernel for a machine that has none.
+
+    Args:
+        here: the machine.
+        known: the others that were tuned.
+        wanted: problems to answer by the cost model where nobody measured their shape.
+
+    Returns:
+        The table; None where nothing is known that can run here, and there is no signature for the cost model.
+    """
+    groups = sorted({group for machine in known for group in machine.cells})
+    sections = [section for group in groups for section in _sections(_ground(here, known, group))]
+    asked = {(p.dtype, p.regime, p.shape): [q for q in wanted if q._replace(n=0) == p._replace(n=0)] for p in wanted}
+    told = {(section.dtype, section.regime, section.shape) for section in sections}
+    sections += [s for group, problems in asked.items() if group not in told for s in _modelled(here, problems)]
+    if not sections:
+        return None
+    machine, provenance = here.machine, pairs({"made": "transfer", "created": _now()})
+    ids = machine.hardware_id, machine.limits_id
+    return with_id(Table(here.spec.name, *ids, machine.environment, tuple(sections), provenance))
+
+
+def _now() -> str:
+    return f"{datetime.datetime.now(datetime.UTC):%Y-%m-%dT%H:%M:%SZ}"
+
+
+def ladder(here: Here, known: Sequence[Elsewhere], group: Group) -> Ladder:
+    """The ways for one problem, checked on every known machine left out in turn."""
+
+    def modelled(machine: Elsewhere, of: Group, n: int) -> Portable | None:
+        cost = costs.cheapest(machine.machine, here.spec, _problem(here.spec, of, n))
+        return None if cost is None else default_of(machine, of, cost.team.threads)
+
+    can = {machine.name: able(here.variants, machine.machine) for machine in known}
+    return check(known, group, lambda one, what: can[one.name](what), modelled)
+
+
+def _problem(spec: KernelSpec, group: Group, n: int) -> Problem:
+    dtype, regime, shape = group
+    return Problem(spec.name, dtype, shape, n, regime)
+
+
+def _ground(here: Here, known: Sequence[Elsewhere], group: Group) -> _Ground:
+    own = tuple(machine for machine in known if group in machine.cells)
+    return _Ground(here, own, group, ladder(here, own, group), learn(own, group))
+
+
+# --- sections ---
+
+
+def _sections(ground: _Ground) -> list[Section]:
+    """A section for the plain process part, and one for each that somebody's best choice needs."""
+    sizes = sorted({n for machine in ground.known for n in machine.picks.get(ground.group, ())})
+    free = {n: told for n in sizes if (told := _told(ground, n, None)) is not None}
+    parts = {process_of(told.choice.process) for told in free.values()} | {PLAIN}
+    found = []
+    for part in sorted(parts, key=lambda part: (part != PLAIN, repr(part))):
+        own = {n: free[n] if process_of(free[n].choice.process) == part else _told(ground, n, part) for n in free}
+        rows = {n: told for n, told in own.items() if told is not None}
+        if rows:
+            won = [n for n, told in free.items() if process_of(told.choice.process) == part]
+            found.append(_section(ground, rows, won))
+    return found
+
+
+def _told(ground: _Ground, n: int, part: tuple[str, int | None, str] | None) -> Told | None:
+    """What the first way that knows something takes at n, under one process part or any."""
+    here, problem = ground.here, _problem(ground.here.spec, ground.group, n)
+    processes, programs = None if part is None else frozenset({part}), by_program(_listed(here, problem))
+    asked = Asked(
+        spot_of(here.machine),
+        lambda what: (what.variant, what.knobs) in programs,
+        ground.group,
+        n,
+        processes,
+    )
+    for way, _ in ground.ladder.ways:
+        guess = _modelled_guess(ground, problem) if way.rung == "model" else None
+        guess = guess or guessed(way, ground.known, asked, ground.model)
+        if guess is not None:
+            choice = listed(guess.what, guess.like, programs)
+            if choice is not None and (part is None or process_of(choice.process) == part):
+                return Told(way, guess, choice)
+    return None
+
+
+def _listed(here: Here, problem: Problem) -> Sequence[Choice]:
+    try:
+        return space(here.machine, here.spec, for_machine(here.variants, here.machine), problem, here.options)
+    except AdvisorError:
+        return ()
+
+
+def _modelled_guess(ground: _Ground, problem: Problem) -> Guess | None:
+    """The default build with the team that the cost model takes."""
+    found = _modelled_choice(ground.here, problem)
+    if found is None:
+        return None
+    part = process_of(found.process)
+    what = Portable(found.build.variant, found.build.knobs, found.team.threads if found.team else 0, *part)
+    return Guess(what, found, (), math.inf)
+
+
+def _modelled_choice(here: Here, problem: Problem) -> Choice | None:
+    cost = costs.cheapest(here.machine, here.spec, problem)
+    default = _default(here, problem)
+    return None if cost is None or default is None else default._replace(team=cost.team)
+
+
+def _default(here: Here, problem: Problem) -> Choice | None:
+    try:
+        variants = for_machine(here.variants, here.machine)
+        return default_choice(here.machine, here.spec, variants, problem, here.options)
+    except AdvisorError:
+        return None
+
+
+def _section(ground: _Ground, told: dict[int, Told], won: Sequence[int]) -> Section:
+    """Rows between the n, borders at their geometric means; `won`: n at which this process part is the best."""
+    sizes = sorted(told)
+    first = told[sizes[0]]
+    ways = [one.way for one in told.values()]
+    way = max(ways, key=ways.count)
+    origin = {
+        "rung": way.rung,
+        "machines": tuple(dict.fromkeys(name for one in told.values() for name in one.guess.machines)),
+        "validated_regret": _rounded(ground.ladder.claimed(way)),
+        "why": words(first),
+    }
+    default = _default(ground.here, _problem(ground.here.spec, ground.group, sizes[0])) or first.choice
+    dtype, regime, shape = ground.group
+    process = first.choice.process
+    basis = "MODELLED" if way.rung == "model" else "TRANSFERRED"
+    made = Section(dtype, shape, regime, process, tuple(sizes), _rows(told), default, (), None, _now())
+    return made._replace(wins=pairs({"latency": tuple(won)}), extra=pairs({"basis": basis, "origin": origin}))
+
+
+def _rounded(regret: float | None) -> float | None:
+    return None if regret is None else round(regret, 4)
+
+
+def _rows(told: dict[int, Told]) -> tuple[Row, ...]:
+    sizes = sorted(told)
+    borders = [math.isqrt(low * high) if low < high - 1 else low for low, high in pairwise(sizes)]
+    lows, highs = [sizes[0], *(border + 1 for border in borders)], [*borders, sizes[-1]]
+    rows: list[Row] = []
+    for n, low, high in zip(sizes, lows, highs, strict=True):
+        row = Row(low, high, told[n].choice, (), DEPENDS, pairs({"why": words(told[n])}))
+        same = bool(rows) and (rows[-1].choice, rows[-1].extra) == (row.choice, row.extra)
+        rows[-1:] = [rows[-1]._replace(high=high)] if same else [*rows[-1:], row]
+    return tuple(rows)
+
+
+def words(told: Told) -> str:
+    """How an answer was come by, in words."""
+    way, guess = told.way, told.guess
+    where = ", ".join(guess.machines)
+    by = {
+        "share": "the same share of the CPUs",
+        "count": "the same number of threads",
+        "caches": "the same threads for each last-level cache",
+    }.get(way.rule, "")
+    return {
+        "nearest": f"what the nearest machine, {where}, measured to be best, {by}",
+        "common": f"what is best on {where} together, {by}",
+        "learned": f"what a model learned from {where} expects to be fastest",
+        "model": "traffic, arithmetic and fork-join alone, with the default build",
+    }[way.rung]
+
+
+# --- the cost model alone ---
+
+
+def _modelled(here: Here, problems: Sequence[Problem]) -> list[Section]:
+    """A section of a shape that nobody measured; none without a signature."""
+    told: dict[int, Told] = {}
+    for problem in problems:
+        choice = _modelled_choice(here, problem)
+        if choice is not None:
+            guess = Guess(Portable(choice.build.variant, (), 0), choice, (), math.inf)
+            told[problem.n] = Told(Way("model"), guess, choice)
+    if not told:
+        return []
+    group: Group = (problems[0].dtype, problems[0].regime, problems[0].shape)
+    return [_section(_Ground(here, (), group, Ladder(((Way("model"), Checked((), ())),), 0), None), told, sorted(told))]

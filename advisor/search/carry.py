@@ -1,0 +1,79 @@
+"""Seeds from elsewhere: what other machines would take here, looked at early, no more.
+
+A full search takes the two best ways' choices. A quick one has few looks, and spends them on what other machines are
+least sure of: after the ladder's answer, where the ways disagree, the choices with the widest spread first. What all of
+them agree on needs no look to be believed, and wins the race if it is right.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from advisor.records import Choice, Machine, Problem
+from advisor.search.elsewhere import Elsewhere, Group, machines
+from advisor.search.learned import learn
+from advisor.search.portable import RULES, by_program, listed
+from advisor.search.rungs import Asked, Guess, Way, common, learned, nearest
+from advisor.search.traits import spot_of
+
+MOST, MOST_QUICK = 2, 6
+"""Choices taken over for a problem: they are guesses, and each costs a first look and perhaps a build."""
+
+
+def taken_over(
+    machine: Machine,
+    problem: Problem,
+    choices: Sequence[Choice],
+    *,
+    quick: bool = False,
+    known: Sequence[Elsewhere] | None = None,
+) -> tuple[Choice, ...]:
+    """What other machines would take here, in the order in which it is worth a look.
+
+    Args:
+        machine: this one.
+        problem: what is tuned.
+        choices: the space here; what is not in it is left out.
+        quick: whether looks are few.
+        known: the machines that were tuned; None: those found beside this one and among the shipped policies.
+    """
+    known = machines(problem.kernel, machine) if known is None else known
+    group = _group(known, problem)
+    if group is None:
+        return ()
+    programs, most = by_program(choices), MOST_QUICK if quick else MOST
+    asked = Asked(spot_of(machine), lambda what: (what.variant, what.knobs) in programs, group, problem.n)
+    guesses = [guess for _, guess in everything(known, asked, quick)]
+    found = (listed(guess.what, guess.like, programs) for guess in in_order(guesses, quick))
+    return tuple(dict.fromkeys(choice for choice in found if choice is not None))[:most]
+
+
+def everything(known: Sequence[Elsewhere], asked: Asked, with_model: bool) -> list[tuple[Way, Guess]]:
+    """What every way takes, a rung's rules in order; the model only where its fit, some tenths of a second, pays."""
+    model = learn(known, asked.group) if with_model else None
+    found = [
+        *((Way("nearest", rule), nearest(known, asked, rule)) for rule in RULES),
+        *((Way("common", rule), common(known, asked, rule)) for rule in RULES),
+        (Way("learned"), learned(known, asked, model)),
+    ]
+    return [(way, guess) for way, guess in found if guess is not None]
+
+
+def in_order(guesses: Sequence[Guess], quick: bool) -> list[Guess]:
+    """Distinct guesses: as they come, or in a quick search the first and then the least sure."""
+    distinct = list({guess.what: guess for guess in reversed(guesses)}.values())[::-1]
+    if not quick:
+        return distinct
+    return distinct[:1] + sorted(distinct[1:], key=lambda guess: -min(guess.spread, math.inf))
+
+
+def _group(known: Sequence[Elsewhere], problem: Problem) -> Group | None:
+    """The problem without its n as other machines have it; the most alike shape where none has this one."""
+    wanted = problem.dtype, problem.regime, problem.shape
+    groups = sorted({group for machine in known for group in machine.cells if group[0] == problem.dtype})
+    return min(groups, key=lambda group: (group != wanted, _unlike(group, wanted), group), default=None)
+
+
+def _unlike(one: Group, other: Group) -> int:
+    return len(set(one[2]) ^ set(other[2])) + (one[1] != other[1])

@@ -1,0 +1,106 @@
+"""What `advisor recommend` says of kernels that have no table here: the ladder of docs/transfer.md, made on the fly.
+
+Offline: it reads other machines' logs and may fit a model. A server answers from what `advisor transfer --save` kept.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from advisor import codec
+from advisor.errors import AdvisorError
+from advisor.kernels import registry
+from advisor.kernels.variant import variants
+from advisor.policy.transfer import Here, transferred
+from advisor.probing import folder_of
+from advisor.records import Machine, Problem, Table
+from advisor.search.elsewhere import machines
+from advisor.search.space import HOPELESS_FLAGS, SpaceOptions, Toolchain, space_options
+from advisor.signature.keep import with_earlier
+from advisor.topology.probe import probe, read_machine
+
+if TYPE_CHECKING:
+    from advisor.lookup import Policy
+
+RUNTIMES = {"gcc": ("libgomp", "c"), "clang": ("libomp", "c"), "gfortran": ("libgomp", "fortran")}
+"""Compilers as a machine.json names them -> OpenMP runtime, language."""
+
+
+def machine_asked(path: str | None) -> Machine:
+    """The machine of a file, or the one at hand with the signature that was kept of it."""
+    if path is not None:
+        return read_machine(path)
+    machine = probe()
+    return with_earlier(machine, f"{folder_of(machine)}/machine.json")
+
+
+def here_of(kernel: str, machine: Machine, is_here: bool) -> Here:
+    """What a machine can run of a kernel.
+
+    Raises:
+        BadInput: there is neither a compiler nor a library.
+        UnknownName: no such kernel.
+    """
+    options = space_options(machine) if is_here else options_told(machine)
+    return Here(machine, registry.spec(kernel), variants(kernel), options)
+
+
+def options_told(machine: Machine) -> SpaceOptions:
+    """The tools that a machine.json names: those of another machine cannot be asked. GCC where it names none."""
+    from advisor.kernels.compilers import flag_sets
+
+    told = dict(machine.environment)
+    lines = [re.match(r"(\w+)\D*(\d+)", str(line)) for line in told.get("compilers") or ()]
+    found = [(m[1], f"{m[1]}-{m[2]}") for m in lines if m is not None and m[1] in RUNTIMES]
+    tools = [Toolchain(name, *RUNTIMES[family]) for family, name in found] or [Toolchain("gcc", "libgomp")]
+    torch = re.match(r"\d+\.\d+", str(told.get("torch") or ""))
+    tools += [Toolchain(f"torch-{torch[0]}", "libgomp", "python")] if torch else []
+    flags = tuple(name for name in flag_sets(machine) if name not in HOPELESS_FLAGS)
+    return SpaceOptions(tuple(tools), flags)
+
+
+def table_of(
+    kernel: str, machine: Machine, is_here: bool, sizes: Sequence[int], given: Mapping[str, Any] | None = None
+) -> Table | None:
+    """What other machines and the cost model say of a kernel on a machine; None where nothing is known.
+
+    Args:
+        kernel: its name.
+        machine: that was never tuned for it.
+        is_here: whether it is the machine at hand, whose tools can be asked.
+        sizes: to answer by the cost model where nobody measured the shape.
+        given: entries of the shape, dtype and regime that were asked for.
+    """
+    try:
+        here = here_of(kernel, machine, is_here)
+        wanted = _problems(here, sizes, dict(given or {}))
+        return transferred(here, machines(kernel, machine), wanted)
+    except AdvisorError:  # a guess that cannot be made is no reason to refuse the careful rule
+        return None
+
+
+def _problems(here: Here, sizes: Sequence[int], given: dict[str, Any]) -> tuple[Problem, ...]:
+    dtype, regime = given.pop("dtype", "float32"), given.pop("regime", "warm")
+    return tuple(here.spec.problem(n, dtype, regime, **given) for n in sorted(set(sizes)))
+
+
+def filled(policy: Policy, given: Mapping[str, Mapping[str, Any]], path: str | None, sizes: Sequence[int]) -> Policy:
+    """The policy with what other machines say of those kernels that no table here speaks of.
+
+    Args:
+        policy: this machine's tables.
+        given: kernel -> entries of the shape, dtype and regime that were asked for.
+        path: of the machine.json that is answered for; None: the machine at hand.
+        sizes: that were asked for.
+    """
+    bare = [name for name in given if not policy.problems(name) and name in registry.kernels()]
+    if not bare or policy.site.gpu is not None:
+        return policy
+    try:
+        machine = machine_asked(path)
+    except AdvisorError:
+        return policy
+    tables = (table_of(name, machine, path is None, sizes, given[name]) for name in bare)
+    return policy.extended([codec.to_json(table) for table in tables if table is not None])
