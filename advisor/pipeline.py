@@ -87,12 +87,7 @@ def check_memory(spec: KernelSpec, problems: Sequence[Problem], machine: Machine
     Raises:
         BadInput: with the largest size that fits, roughly.
     """
-    if machine is not None and is_device(machine.limits_id):
-        room, needs = _device_memory(spec, problems, machine.gpus[0])
-    else:
-        room = room_bytes()
-        needs = [(need_bytes(spec, p, operand_sets(machine, spec, p) if machine else 1), p) for p in problems]
-    usable = math.inf if room is None else USABLE * room
+    usable, needs = _memory(spec, problems, machine)
     large = [(need, problem) for need, problem in needs if need > usable]
     if large:
         need, problem = large[0]
@@ -104,6 +99,22 @@ def check_memory(spec: KernelSpec, problems: Sequence[Problem], machine: Machine
             allowed=f"{usable / 2**30:.3g} GiB, about n = {max(1, int(problem.n * usable / need))}",
             next_step="ask for smaller sizes, or a smaller shape",
         )
+
+
+def fitting(spec: KernelSpec, problems: Sequence[Problem], machine: Machine) -> tuple[Problem, ...]:
+    """The problems whose operands can be held, the first always."""
+    usable, needs = _memory(spec, problems, machine)
+    return tuple(problem for i, (need, problem) in enumerate(needs) if i == 0 or need <= usable)
+
+
+def _memory(spec: KernelSpec, problems: Sequence[Problem], machine: Machine | None) -> tuple[float, list[Need]]:
+    """Bytes that may be taken, infinite where that is not known, and what each problem takes."""
+    if machine is not None and is_device(machine.limits_id):
+        room, needs = _device_memory(spec, problems, machine.gpus[0])
+    else:
+        room = room_bytes()
+        needs = [(need_bytes(spec, p, operand_sets(machine, spec, p) if machine else 1), p) for p in problems]
+    return (math.inf if room is None else USABLE * room), needs
 
 
 def _device_memory(spec: KernelSpec, problems: Sequence[Problem], gpu: Gpu) -> tuple[int | None, list[Need]]:

@@ -46,8 +46,8 @@ from advisor.turn import alone
 
 if TYPE_CHECKING:
     from advisor.kernels.gpu.counts import Counting
-    from advisor.search.known import Past
     from advisor.kernels.spec import KernelSpec
+    from advisor.search.known import Past
     from advisor.search.log import Log
     from advisor.search.request import Outcome, Progress, Request
 
@@ -263,6 +263,25 @@ def _not_cold(request: Request) -> str:
     return f"n = {listed(sizes)}: operands are so small that {caches} what rotates" if sizes else ""
 
 
+def _requests(asked: TuneRequest, machine: Machine) -> tuple[list[Request], list[str]]:
+    """What is asked of every kernel; of a model's those that can be tuned here, and why the others are left out.
+
+    Raises:
+        BadInput, UnknownName: a kernel that was named, or each of a model's, cannot be tuned as asked.
+    """
+    found, refused = [], []
+    for kernel in asked.kernels:
+        try:
+            found.append(_request(asked, kernel, machine, None))
+        except AdvisorError as error:
+            if not asked.own:
+                raise
+            refused.append((kernel, error))
+    if refused and not found:
+        raise refused[0][1]
+    return found, [f"{kernel} is left out: {error}" for kernel, error in refused]
+
+
 def _request(asked: TuneRequest, kernel: str, machine: Machine, budget_s: float | None) -> Request:
     from advisor.search.request import Options, Request
 
@@ -290,29 +309,28 @@ def _request(asked: TuneRequest, kernel: str, machine: Machine, budget_s: float 
     return Request(machine, spec, found, problems, options, session, machine.environment)
 
 
+def _problems(asked: TuneRequest, spec: KernelSpec, machine: Machine) -> tuple[Problem, ...]:
+    """The problems of a kernel, ascending. Sizes that nobody named are taken as far as their operands fit here.
+
+    Raises:
+        BadInput: a size that was named, or the smallest, does not fit.
+    """
+    own = next((one for one in asked.own if one.kernel == spec.name), None)
+    if own is None:
+        own = Own(spec.name, asked.sizes, asked.dtype, pairs(own_shape(spec, dict(asked.shape))))
+    sizes = own.sizes or default_sizes(spec)
+    found = tuple(spec.problem(n, own.dtype, asked.regime, **dict(own.shape)) for n in sizes)
+    if asked.sizes:
+        check_memory(spec, found, machine)
+        return found
+    check_memory(spec, found[:1], machine)
+    return fitting(spec, found, machine)
+
+
 def _check_objective(objective: str, machine: Machine) -> None:
     """Refuse what a device has no figures for.
 
     Raises:
-def _requests(asked: TuneRequest, machine: Machine) -> tuple[list[Request], list[str]]:
-    """What is asked of every kernel; of a model's those that can be tuned here, and why the others are left out.
-
-    Raises:
-        BadInput, UnknownName: a kernel that was named, or each of a model's, cannot be tuned as asked.
-    """
-    found, refused = [], []
-    for kernel in asked.kernels:
-        try:
-            found.append(_request(asked, kernel, machine, None))
-        except AdvisorError as error:
-            if not asked.own:
-                raise
-            refused.append((kernel, error))
-    if refused and not found:
-        raise refused[0][1]
-    return found, [f"{kernel} is left out: {error}" for kernel, error in refused]
-
-
         BadInput: robust, which is about a neighbour on a CPU; efficiency where nothing tells the energy.
     """
     if not is_device(machine.limits_id) or objective == "latency":
@@ -342,24 +360,6 @@ def trial_limit(budget_s: float | None) -> float:
 def _space(machine: Machine, asked: TuneRequest) -> SpaceOptions:
     options = space_options(machine, asked.oversubscribe)
     if asked.compilers == "all":
-def _problems(asked: TuneRequest, spec: KernelSpec, machine: Machine) -> tuple[Problem, ...]:
-    """The problems of a kernel, ascending. Sizes that nobody named are taken as far as their operands fit here.
-
-    Raises:
-        BadInput: a size that was named, or the smallest, does not fit.
-    """
-    own = next((one for one in asked.own if one.kernel == spec.name), None)
-    if own is None:
-        own = Own(spec.name, asked.sizes, asked.dtype, pairs(own_shape(spec, dict(asked.shape))))
-    sizes = own.sizes or default_sizes(spec)
-    found = tuple(spec.problem(n, own.dtype, asked.regime, **dict(own.shape)) for n in sizes)
-    if asked.sizes:
-        check_memory(spec, found, machine)
-        return found
-    check_memory(spec, found[:1], machine)
-    return fitting(spec, found, machine)
-
-
         return options
     if asked.compilers == "first":
         return options._replace(compilers=first_of_each_language(options.compilers))

@@ -10,6 +10,13 @@ import typer
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document for programs.")]
 Kernels = Annotated[str, typer.Option("--kernel", "-k", help="Kernels, comma separated, or all.")]
 Sizes = Annotated[str, typer.Option("--n", help="Sizes: 4096, or 1024,4096,16k, or 64..8192 (doubling).")]
+MaybeSizes = Annotated[
+    str | None,
+    typer.Option("--n", help="Sizes: 4096, or 1024,4096,16k, or 64..8192 (doubling). Default: those that suit."),
+]
+ModelConfig = Annotated[
+    str | None, typer.Option("--model-config", help="A Hugging Face config.json: the shapes of this model's kernels.")
+]
 Regime = typer.Option(help="warm: calls find their inputs in cache. cold: other work has evicted them.")
 Objective = typer.Option(
     help="Best at what. latency: time. robust: mean time beside a busy neighbour. efficiency: effort within 5 % of it."

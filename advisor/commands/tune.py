@@ -13,9 +13,10 @@ from advisor.commands.common import (
     Json,
     KernelDir,
     Kernels,
+    MaybeSizes,
+    ModelConfig,
     Objective,
     Regime,
-    Sizes,
     emit,
     shape_of,
 )
@@ -25,7 +26,8 @@ from advisor.start import BEGUN
 
 def tune(
     kernel: Kernels = "decode",
-    n: Sizes = "1k..256k",
+    n: MaybeSizes = None,
+    model_config: ModelConfig = None,
     batch: DimOption = None,
     heads: DimOption = None,
     kv_heads: DimOption = None,
@@ -33,7 +35,9 @@ def tune(
     d_model: DimOption = None,
     d_ff: DimOption = None,
     causal: Causal = None,
-    dtype: Annotated[str, typer.Option(help="Element type.")] = "float32",
+    dtype: Annotated[
+        str | None, typer.Option(help="Element type. Default: float32, or the model's where the kernel has it.")
+    ] = None,
     regime: Annotated[str, Regime] = "warm",
     objective: Annotated[str, Objective] = "latency",
     budget: Annotated[
@@ -63,14 +67,15 @@ def tune(
     """Measure on this machine, or on one of its GPUs, and write the deployment table."""
     from advisor import pipeline, show, tuning, tuning_result
     from advisor.arguments import seconds, sizes
+    from advisor.asked import Wanted
 
     shape = shape_of(
         batch=batch, heads=heads, kv_heads=kv_heads, head_dim=head_dim, d_model=d_model, d_ff=d_ff, causal=causal
     )
     request = tuning.TuneRequest(
         kernels=pipeline.kernel_names(kernel, kernel_dir or ()),
-        sizes=sizes(n),
-        dtype=dtype,
+        sizes=() if n is None else sizes(n),
+        dtype=dtype or "float32",
         shape=tuple(shape.items()),
         budget_s=None if budget is None else seconds(budget),
         exhaustive=exhaustive,
@@ -86,6 +91,11 @@ def tune(
         counters=counters,
         started=BEGUN.get(),
     )
+    if model_config is not None:
+        wanted = Wanted(request.sizes, dtype, batch or 1, named=kernel != "all")
+        request, notes = tuning.for_model(request, model_config, wanted)
+        for note in notes:
+            say(note)
     with show.progress(say) as progress:
         results = tuning.tune(request, progress, say)
     if as_json:
