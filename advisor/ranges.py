@@ -120,8 +120,15 @@ def ranges(site: Site, table: Json, section: Json, others: list[Json]) -> Ranges
                 answers.append(_unpublished(site, table, section, (low - 1, high + 1)))
                 continue
             answer = base if base.why else _piece(base, section, row, (low, high), hints)
-            answers.append(answer._replace(warnings=(*answer.warnings, *note)) if note else answer)
+            said = note if base.why else (*note, *_pool_warnings(row))
+            answers.append(answer._replace(warnings=(*answer.warnings, *said)) if said else answer)
     return [*borders, last + 1], [*answers, ends[1]]
+
+
+def _pool_warnings(row: Json) -> tuple[str, ...]:
+    """What was wrong with the thread pools of the processes in which a row's choice was measured."""
+    said = (text for point in row.get("points") or () for text in point.get("pools") or ())
+    return tuple(dict.fromkeys(said))
 
 
 def _unpublished(site: Site, table: Json, section: Json, beside: tuple[int, ...]) -> Answer:

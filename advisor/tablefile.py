@@ -220,6 +220,9 @@ def _check_points(points: list[Json]) -> None:
     _need(order == sorted(set(order)), "points", "in the order of n, each n once", order)
     raced = {type(point["raced"]) for point in points}
     _need(raced <= {bool}, "point.raced", "true or false", points)
+    told = [point["pools"] for point in points if "pools" in point]
+    good = all(isinstance(one, (list, tuple)) and set(map(type, one)) <= {str} for one in told)
+    _need(good, "point.pools", "a list of texts", told)
     times: list[float] = []
     for summary in [point["summary"] for point in points] + [p["stolen"] for p in points if p.get("stolen")]:
         low, high = summary["ci95_ns"]

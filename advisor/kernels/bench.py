@@ -61,7 +61,8 @@ class Bench:
         self._passed: dict[tuple[str, Drawn, tuple[int, ...], int | None], Judgement] = {}
         self._calls: dict[tuple[object, ...], int] = {}
         self._runtimes: tuple[str, ...] = ()
-        self._pools: dict[str, tuple[pools.Pool, ...]] = {}
+        self._pools: tuple[pools.Pool, ...] = ()
+        self._called: set[str] = set()
         self._team: Team | None = None
         self._current: Drawn | None = None
         self._memory = numa.Where("default", ())
@@ -108,13 +109,14 @@ class Bench:
         return self._libraries[key]
 
     def _pools_of(self, trial: Trial) -> dict[str, object]:
-        """The thread pools of this process, looked for once a library has run, and what is wrong with them."""
-        key = trial.binary.key
-        if key not in self._pools:
-            self._pools[key] = pools.loaded()
-        found = pools.of_team(self._pools[key], trial.threads)
-        said = pools.warnings(found, len(trial.mask))
-        return {"pools": found, "pool_warnings": said} if said else {"pools": found}
+        """The thread pools of this process, looked for again once another library has run, which may have brought one
+        along, and what is wrong with them."""
+        if trial.binary.key not in self._called:
+            self._called.add(trial.binary.key)
+            self._pools = pools.loaded()
+        found = pools.of_team(self._pools, trial.threads)
+        said, listed = pools.warnings(found, len(trial.mask)), tuple(tuple(pool) for pool in found)
+        return {"pools": listed, "pool_warnings": said} if said else {"pools": listed}
 
     def _settle(self, loaded: Loaded, trial: Trial) -> tuple[int, ...]:
         """Pin the team anew when it is another one than last time; thread ids of the team."""

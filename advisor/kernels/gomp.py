@@ -88,7 +88,7 @@ def load() -> Frame:
     if [name for _, name in found] != [RUNTIME]:
         raise BuildError(
             "a library must run on an OpenMP runtime whose threads can be pinned, and on no other",
-            got=", ".join(sorted(name for _, name in found)) or "none",
+            got=", ".join(sorted(f"{name} ({os.path.basename(path)})" for path, name in found)) or "none",
             allowed=RUNTIME,
         )
     try:

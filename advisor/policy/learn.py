@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from advisor import codec
 from advisor.errors import BadInput
+from advisor.kernels.pools import of_trial
 from advisor.policy.store import with_id
 from advisor.records import (
     OBJECTIVES,
@@ -280,7 +281,8 @@ def _points(process: Process | None, evidence: Evidence) -> dict[Choice, dict[in
                 n = race.problem.n
                 settled = standing.summary.samples >= LEAST_ROUNDS
                 point = _point(n, (standing.summary, settled), standing.choice, standing.contended, evidence)
-                found.setdefault(_under(standing.choice, process), {})[n] = point
+                look = evidence.looks.get(n, {}).get(standing.choice)
+                found.setdefault(_under(standing.choice, process), {})[n] = _with_pools(point, look)
     return found
 
 
@@ -298,6 +300,12 @@ def _point(
     return Point(n, *quiet, stolen, pairs({name: value for name, value in extra.items() if value is not None}))
 
 
+def _with_pools(point: Point, trial: Measurement | None) -> Point:
+    """The point with what was wrong with the thread pools of the process that its choice ran in."""
+    said = of_trial(trial) if trial else ()
+    return point._replace(extra=pairs({**dict(point.extra), "pools": said})) if said else point
+
+
 def _with_looks(choice: Choice, points: dict[int, Point], evidence: Evidence) -> dict[int, Point]:
     """A choice's race points, and its first looks where it did not race."""
     found = dict(points)
@@ -305,7 +313,8 @@ def _with_looks(choice: Choice, points: dict[int, Point], evidence: Evidence) ->
         trial = next((t for c, t in looks.items() if c == choice or _same_alone(c, choice)), None)
         if n not in found and trial is not None:
             noisy = is_contended(noisy_samples(trial), len(trial.samples_ns))
-            found[n] = _point(n, (summary(trial.samples_ns, SEED), False), trial.choice, noisy)
+            point = _point(n, (summary(trial.samples_ns, SEED), False), trial.choice, noisy)
+            found[n] = _with_pools(point, trial)
     return found
 
 
