@@ -26,6 +26,7 @@ from advisor.search.look import Place, most_looks, on_device, ranked, search
 from advisor.search.objective import contenders, picked
 from advisor.search.plan import affordable, costs, is_large, least_race_s, most_samples, time_slice
 from advisor.search.race import LEAST_ROUNDS, Heat
+from advisor.search.reach import beyond, within_reach
 from advisor.search.request import Outcome, Progress, Report, Request, Silent, check
 from advisor.search.run import Clock, Limits, Run, value_of
 from advisor.search.seeds import seeds
@@ -127,7 +128,11 @@ def _all(run: Run) -> None:
         if run.out_of_time():
             run.notes.append(f"the budget ended before n = {', '.join(str(p.n) for p in problems[i:])}")
             break
-        before = one(run, problem, before, problems[i:])
+        left = [p for p in problems[i:] if within_reach(run, p)]
+        if problem not in left:  # they ascend in n: neither is any of the others
+            run.notes.append(beyond(run, problems[i:]))
+            break
+        before = one(run, problem, before, left)
     cross(run)
     if not run.request.options.exhaustive:
         meter_finalists(run)
