@@ -123,6 +123,24 @@ def tuned(result: TuneResult) -> str:
     return "\n".join([render.rendered(table), *_regime_words(result), *where, *same, *_tuned_facts(result)])
 
 
+def all_tuned(results: Sequence[TuneResult]) -> str:
+    """The results of a tuning of several kernels, each under its name; what holds for all is said once."""
+    parts, told = [], set()
+    for result in results:
+        lines = [line for line in tuned(result).splitlines() if line not in told]
+        told |= {f"log   {result.log_path}", *result.notes}
+        parts.append("\n".join([_name_and_shape(result), *lines]))
+    return "\n\n".join(parts)
+
+
+def _name_and_shape(result: TuneResult) -> str:
+    problem = next((report.problem for report in result.outcome.reports), None)
+    if problem is None:
+        return result.kernel
+    shape = " ".join(f"{name}={value}" for name, value in problem.shape)
+    return f"{result.kernel}  {problem.dtype}  {shape}"
+
+
 def _regime_words(result: TuneResult) -> list[str]:
     """What the choices are best at and in which regime, where that is not the usual."""
     regimes = {report.problem.regime for report in result.outcome.reports} - {"warm"}

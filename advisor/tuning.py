@@ -40,6 +40,7 @@ from advisor.records import (
 from advisor.search import others
 from advisor.search.failures import failures
 from advisor.search.space import SpaceOptions, first_of_each_language, space_options
+from advisor.shares import OfMany, room_for
 from advisor.topology import probe as topology
 from advisor.tuning_result import TuneResult, best_section, listed, missing, of_shape
 from advisor.turn import alone
@@ -153,10 +154,19 @@ def tune(request: TuneRequest, progress: Progress, say: Callable[[str], None] | 
             say(seen.sentence)
         for done, kernel in enumerate(request.kernels):
             share_s = _share_s(request, started, len(request.kernels) - done)
-            results.append(_tune_one(request, kernel, machine, progress, _Turn(seen, share_s)))
+            told = _told(progress, request, done, started)
+            results.append(_tune_one(request, kernel, machine, told, _Turn(seen, share_s)))
             if results[-1].outcome.interrupted:
                 break
     return results
+
+
+def _told(progress: Progress, asked: TuneRequest, done: int, started: float) -> Progress:
+    """Progress that says which kernel of several it is, and how long all of them take."""
+    if len(asked.kernels) == 1:
+        return progress
+    name = f"{asked.kernels[done]} ({done + 1} of {len(asked.kernels)})"
+    return OfMany(progress, name, lambda: _share_s(asked, started, 1))
 
 
 class _Seen(NamedTuple):
@@ -292,7 +302,7 @@ def _request(asked: TuneRequest, kernel: str, machine: Machine, budget_s: float 
     if asked.counters and not is_device(machine.limits_id):
         raise BadInput("counters are those of a GPU", got="--counters on CPUs", next_step="name one: --device cuda:0")
     spec = registry.spec(kernel, asked.kernel_dirs)
-    problems = _problems(asked, spec, machine)
+    problems = _problems(asked, spec, machine, budget_s)
     found = variants_for(kernel, asked.kernel_dirs, machine)
     check_headers(spec, found, problems)
     options = Options(
@@ -309,8 +319,11 @@ def _request(asked: TuneRequest, kernel: str, machine: Machine, budget_s: float 
     return Request(machine, spec, found, problems, options, session, machine.environment)
 
 
-def _problems(asked: TuneRequest, spec: KernelSpec, machine: Machine) -> tuple[Problem, ...]:
-    """The problems of a kernel, ascending. Sizes that nobody named are taken as far as their operands fit here.
+def _problems(
+    asked: TuneRequest, spec: KernelSpec, machine: Machine, budget_s: float | None
+) -> tuple[Problem, ...]:
+    """The problems of a kernel, ascending. Sizes that nobody named are taken as far as their operands fit here, and of
+    a model's kernel as far as there is time for them.
 
     Raises:
         BadInput: a size that was named, or the smallest, does not fit.
@@ -319,6 +332,7 @@ def _problems(asked: TuneRequest, spec: KernelSpec, machine: Machine) -> tuple[P
     if own is None:
         own = Own(spec.name, asked.sizes, asked.dtype, pairs(own_shape(spec, dict(asked.shape))))
     sizes = own.sizes or default_sizes(spec)
+    sizes = room_for(sizes, budget_s) if asked.own and not asked.sizes else sizes
     found = tuple(spec.problem(n, own.dtype, asked.regime, **dict(own.shape)) for n in sizes)
     if asked.sizes:
         check_memory(spec, found, machine)

@@ -102,10 +102,10 @@ def tune(
         documents = [tuning_result.result_json(result) for result in results]
         emit(documents[0] if len(documents) == 1 else documents)
     else:
-        for result in results:
-            typer.echo(show.tuned(result))
+        typer.echo(show.tuned(results[0]) if len(results) == 1 else show.all_tuned(results))
     for result in results:
         if result.missing:
-            say(f"{'failed' if result.failed else 'partly done'}: {result.missing}")
+            whose = "" if len(results) == 1 else f"{result.kernel}: "
+            say(f"{'failed' if result.failed else 'partly done'}: {whose}{result.missing}")
     if any(result.missing for result in results):
         raise typer.Exit(FAILED if all(result.failed for result in results) else PARTLY)
