@@ -27,7 +27,7 @@ from typing import ClassVar, NamedTuple, TypeVar
 import numpy as np
 
 from advisor.errors import BadInput
-from advisor.kernels.spec import DRAWS, UNIT_ROUNDOFF, Array, KernelSpec, Parameter
+from advisor.kernels.spec import DRAWS, UNIT_ROUNDOFF, Array, KernelSpec, Parameter, dims_in
 from advisor.records import Problem
 
 Task = TypeVar("Task")
@@ -97,8 +97,7 @@ class Dims(NamedTuple):
 
 def dims_of(problem: Problem) -> Dims:
     """The dims of a problem of one of these kernels."""
-    named = problem.dims()
-    return Dims(*(int(named[name]) for name in Dims._fields))
+    return dims_in(Dims, problem)
 
 
 class AttentionSpec(KernelSpec):

@@ -18,7 +18,7 @@ import numpy as np
 
 from advisor.kernels.normal import drawn
 from advisor.kernels.rms import MASSIVE
-from advisor.kernels.spec import DRAWS, Array, KernelSpec, Parameter
+from advisor.kernels.spec import DRAWS, Array, KernelSpec, Parameter, dims_in
 from advisor.records import Problem
 
 SHAPE_EDGES = ((2, 64, 256), (1, 80, 33), (3, 7, 5), (1, 128, 344), (2, 1, 1))
@@ -46,8 +46,7 @@ class Dims(NamedTuple):
 
 def dims_of(problem: Problem) -> Dims:
     """The dims of a problem of one of these kernels."""
-    named = problem.dims()
-    return Dims(*(int(named[name]) for name in Dims._fields))
+    return dims_in(Dims, problem)
 
 
 class GatedSpec(KernelSpec):

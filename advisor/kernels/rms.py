@@ -21,7 +21,7 @@ import numpy as np
 
 from advisor.kernels.attention import spread
 from advisor.kernels.normal import drawn
-from advisor.kernels.spec import DRAWS, UNIT_ROUNDOFF, Array, KernelSpec, Parameter
+from advisor.kernels.spec import DRAWS, UNIT_ROUNDOFF, Array, KernelSpec, Parameter, dims_in
 from advisor.records import Problem
 
 EPS = 1e-5
@@ -58,8 +58,7 @@ class Dims(NamedTuple):
 
 def dims_of(problem: Problem) -> Dims:
     """The dims of a problem of one of these kernels."""
-    named = problem.dims()
-    return Dims(*(int(named[name]) for name in Dims._fields))
+    return dims_in(Dims, problem)
 
 
 class RmsSpec(KernelSpec):

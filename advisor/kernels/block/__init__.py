@@ -1,0 +1,1 @@
+"""A whole transformer block: RMSNorm, projections, attention, residual; RMSNorm, gated MLP, residual."""
