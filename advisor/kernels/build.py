@@ -19,7 +19,7 @@ import filelock
 
 from advisor.errors import BadInput, BuildError, Busy
 from advisor.kernels.compilers import Compiler, flags, private_child
-from advisor.kernels.fortran import KINDS, frame_compiler, link_command
+from advisor.kernels.fortran import KINDS, NAMED, frame_compiler, link_command
 from advisor.kernels.fortran import LANGUAGE as FORTRAN
 from advisor.kernels.libraries import FLAGS as LIBRARY_FLAGS
 from advisor.kernels.libraries import LANGUAGE as PYTHON
@@ -157,7 +157,10 @@ def _tool(variant: Variant, build: Build) -> tuple[Compiler, tuple[str, ...]]:
             got=f"{build.compiler}, flags {build.flags}",
             allowed=f"a library, flags {LIBRARY_FLAGS}" if python else "a compiler",
         )
-    return tool, () if python else flags(build.flags)
+    if python:
+        return tool, ()
+    named = NAMED if tool.language == FORTRAN else ()
+    return tool, (*flags(build.flags, compiler=tool.name), *named)
 
 
 def _folder() -> str:

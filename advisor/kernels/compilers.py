@@ -65,6 +65,15 @@ FLAG_SETS: dict[str, tuple[str, ...]] = {
 """Flag set name -> flags. `native` has what lets reductions vectorise without the whole of -ffast-math (infinities are
 undefined in it, see docs); `wide` makes a compiler that knows the CPU too little use 512-bit vectors."""
 
+_FLANG: dict[str, tuple[str, ...]] = {
+    "-fno-math-errno": (),
+    "-fno-trapping-math": (),
+    "-ffinite-math-only": ("-fno-honor-nans", "-fno-honor-infinities"),
+    "-mprefer-vector-width=512": ("-Xflang", "-target-feature", "-Xflang", "-prefer-256-bit"),
+}
+"""What flang 19 and 22 refuse -> what they have instead. Neither sets errno nor traps. They know no preferred width;
+what tunes a CPU for 256 bits is a feature of it, which can be taken away."""
+
 _NEEDS = {"wide": ("avx512f",)}
 
 
@@ -74,8 +83,13 @@ def flag_sets(machine: Machine) -> tuple[str, ...]:
     return tuple(name for name in order if all(flag in machine.isa for flag in _NEEDS.get(name, ())))
 
 
-def flags(name: str, architecture: str = "") -> tuple[str, ...]:
-    """The flags of a set, as this architecture spells them.
+def flags(name: str, architecture: str = "", compiler: str = "") -> tuple[str, ...]:
+    """The flags of a set, as this architecture and this compiler spell them.
+
+    Args:
+        name: of the set.
+        architecture: as uname has it; empty: this machine's.
+        compiler: family, or name of a tool; empty: gcc, whose spelling clang and gfortran share.
 
     Raises:
         UnknownName: no such flag set.
@@ -83,6 +97,8 @@ def flags(name: str, architecture: str = "") -> tuple[str, ...]:
     if name not in FLAG_SETS:
         raise UnknownName("there is no such flag set", got=name, allowed=", ".join(FLAG_SETS))
     found = FLAG_SETS[name]
+    if compiler.partition("-")[0] == "flang":
+        found = tuple(own for flag in found for own in _FLANG.get(flag, (flag,)))
     if (architecture or os.uname().machine) in ("aarch64", "arm64"):
         # clang on ARM learned -march=native late; -mcpu=native means the same to both families
         return tuple("-mcpu=native" if flag == "-march=native" else flag for flag in found)

@@ -12,10 +12,13 @@ from typing import NamedTuple
 
 from advisor.kernels.build import FRAME, REALS
 from advisor.kernels.compilers import compilers, flags
+from advisor.kernels.fortran import KINDS, fortran_compilers
 from advisor.kernels.memory import ITEM_BYTES
 from advisor.kernels.variant import entry_dims, is_valid, macro_values
 
 TEAMS = (1, 2, 3, 5)
+CHECKED = ("-fcheck=all", "-g1")
+"""What gfortran adds: every index against the bounds of its array, which may lie within a red zone's."""
 SANITIZE = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer", "-O1", "-g1")
 
 PROGRAM = """
@@ -109,6 +112,11 @@ def gcc():
     return next((one for one in compilers() if one.name.startswith("gcc")), None)
 
 
+def gfortran():
+    """The newest gfortran here, None without one."""
+    return next((one for one in fortran_compilers() if one.name.startswith("gfortran")), None)
+
+
 def program(spec, variant, problems, knobs):
     """The C program that runs these problems."""
     shapes = [spec.shapes(problem) for problem in problems]
@@ -156,10 +164,19 @@ def compiled(folder, spec, variant, problems):
     with open(f"{path}.c", "w", encoding="utf-8") as file:
         file.write(program(spec, variant, kept, knobs))
     includes = [f"-I{FRAME}", f"-I{os.path.dirname(variant.path)}"]
-    command = [gcc().path, *flags("native"), *SANITIZE, "-std=gnu11", *includes, *defines, f"{path}.c", variant.path]
-    done = subprocess.run([*command, "-o", path, "-lm"], capture_output=True, text=True, timeout=300, check=False)
-    assert done.returncode == 0, done.stderr[-2000:]
+    made = [gcc().path, *flags("native"), *SANITIZE]
+    if variant.language == "fortran":
+        own = [gfortran().path, *flags("native"), *SANITIZE, *CHECKED, "-cpp", f"-J{folder}", *defines]
+        _run([*own, f"-DADV_KIND={KINDS[real.name]}", "-c", variant.path, "-o", f"{path}.o"])
+        _run([*made, "-std=gnu11", f"{path}.c", f"{path}.o", "-o", path, "-lgfortran", "-lm"])
+    else:
+        _run([*made, "-std=gnu11", *includes, *defines, f"{path}.c", variant.path, "-o", path, "-lm"])
     return path, len(kept)
+
+
+def _run(command):
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
 
 
 def sanitized(path, problems):

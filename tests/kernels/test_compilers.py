@@ -74,6 +74,18 @@ def test_flags_never_need_infinities_to_be_lost_by_fast_math():
     assert all("-fopenmp" in flags(name) for name in FLAG_SETS)
 
 
+def test_flang_spells_what_it_has():
+    """19 and 22 refuse the others: errno and traps they have not; infinities and NaN have other names."""
+    for name in FLAG_SETS:
+        found = flags(name, compiler="flang-19")
+        assert not {"-fno-math-errno", "-fno-trapping-math", "-ffinite-math-only"} & set(found)
+        assert not [flag for flag in found if flag.startswith("-mprefer")]
+        assert "-fopenmp" in found
+    assert {"-fno-honor-nans", "-fno-honor-infinities", "-O3"} <= set(flags("native", compiler="flang"))
+    assert "-prefer-256-bit" in flags("wide", compiler="flang-22")
+    assert flags("native", compiler="gfortran-12") == flags("native") == flags("native", compiler="clang-14")
+
+
 def test_arm_spells_native_otherwise():
     assert "-mcpu=native" in flags("native", "aarch64")
     assert "-march=native" not in flags("native", "aarch64")

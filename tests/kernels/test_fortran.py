@@ -8,6 +8,7 @@ import re
 import stat
 
 import kernel_fixtures as fixtures
+import psutil
 import pytest
 
 from advisor import doctor
@@ -19,7 +20,7 @@ from advisor.kernels.executor import Ask
 from advisor.kernels.fortran import fortran_compilers
 from advisor.kernels.libraries import find_tool, tools
 from advisor.kernels.pool import WorkerPool
-from advisor.kernels.variant import read_variant, variants
+from advisor.kernels.variant import evaluate, is_valid, names, read_variant, variants
 from advisor.kernels.verify import rows
 from advisor.records import Build, Choice, Process, Team
 from advisor.search.space import default_choice, first_of_each_language, space_options
@@ -272,7 +273,8 @@ def test_c_and_fortran_agree_with_the_dnf_to_the_same_tolerance(kernel):
     every = variants(kernel)
     plainest = [one for one in every if one.language == "c"][-1]
     own = [plainest, *(one for one in every if one.language == "fortran")]
-    wanted = {problem.dtype: problem for problem in spec.edges() if problem.n == 17}.values()
+    dtypes = {dtype for one in own if one.language == "fortran" for dtype in one.dtypes}
+    wanted = {p.dtype: p for p in spec.edges() if p.n in (17, 65) and p.dtype in dtypes}.values()
     found = list(rows(fixtures.here(), spec, own, list(wanted)))
     assert {row.status for row in found} <= {"ok", "skipped"}
     by_language = {one.name: one.language for one in own}
@@ -288,7 +290,80 @@ def test_c_and_fortran_agree_with_the_dnf_to_the_same_tolerance(kernel):
 
 
 def test_there_is_fortran_in_the_package():
-    assert "rmsnorm" in KERNELS
+    assert {"decode", "rmsnorm", "rmsnorm_backward", "mlp", "mlp_backward"} <= set(KERNELS)
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_what_fortran_mirrors_is_there_and_moves_as_much(kernel):
+    """The same ONF in two languages: the C variants exist, and the first one that is valid moves as many elements."""
+    spec, every = registry.spec(kernel), {one.name: one for one in variants(kernel)}
+    for own in (one for one in every.values() if one.mirrors):
+        assert {every[name].language for name in own.mirrors} == {"c"}
+        for problem in spec.edges():
+            if not is_valid(own, problem, own.defaults):
+                continue
+            twin = next(
+                (every[name] for name in own.mirrors if is_valid(every[name], problem, every[name].defaults)), None
+            )
+            if twin is not None:
+                assert [evaluate(text, names(problem, twin.defaults)) for text in (twin.reads, twin.writes)] == [
+                    evaluate(text, names(problem, own.defaults)) for text in (own.reads, own.writes)
+                ]
+
+
+# --- which compiler made what ran ---
+
+
+def made_by(path):
+    """Who says in a library to have made a part of it: .comment, and the producers of its debug information."""
+    with open(path, "rb") as file:
+        content = file.read()
+    found = re.findall(
+        rb"GNU Fortran[0-9]* [0-9.]+|flang(?:-new)? version [0-9.]+|clang version [0-9.]+|GCC: \([^)]*\) [0-9.]+",
+        content,
+    )
+    return {text.decode() for text in found}
+
+
+def loaded(folder):
+    """The libraries under a folder that processes started from here have loaded."""
+    maps = [one for child in psutil.Process().children(recursive=True) for one in child.memory_maps()]
+    return {one.path for one in maps if one.path.startswith(folder) and one.path.endswith(".so")}
+
+
+SAYS = {
+    "gcc": ("GCC: ", ("GNU Fortran", "clang", "flang")),
+    "clang": ("clang version ", ("GNU Fortran", "flang")),
+    "gfortran": ("GNU Fortran", ("clang", "flang")),
+    "flang": ("flang", ("GNU Fortran",)),
+}
+"""Family -> how it names itself in what it made, and what must not stand there. crt files say GCC everywhere, and a
+Fortran library holds the frame of the C compiler behind it."""
+
+
+@pytest.mark.parametrize("family", SAYS)
+def test_the_file_that_the_worker_loaded_is_of_the_compiler_that_was_asked_for(family, tmp_path, monkeypatch):
+    tool = next((one for one in tools() if one.name.partition("-")[0] == family), None)
+    if tool is None:
+        pytest.skip(f"no {family} with OpenMP, or for Fortran no C compiler with its OpenMP runtime")
+    own = {one.name: one for one in variants("rmsnorm")}
+    variant = own["fortran"] if tool.language == "fortran" else own[own["fortran"].mirrors[0]]
+    made = Build(variant.name, variant.source_hash, variant.defaults, tool.name, "native")
+    choice = Choice(made, Team(2, ""), Process(tool.runtime, "default", None, "default"))
+    monkeypatch.setenv("ADVISOR_CACHE", str(tmp_path))
+    spec = registry.spec("rmsnorm")
+    with WorkerPool(fixtures.here(), spec, [variant]) as pool:
+        got = pool.measure(spec.problem(65), choice, Ask(1, 60.0))
+        assert got.status == "ok", got.reason
+        (path,) = loaded(str(tmp_path))
+    says, never = SAYS[family]
+    major = tool.name.partition("-")[2]
+    assert [word for word in made_by(path) if word.startswith(says) and f" {major}." in word], made_by(path)
+    assert not [word for word in made_by(path) if word.startswith(never)]
+    library = ctypes.CDLL(path)
+    assert getattr(library, variant.symbol)
+    others = {one.symbol for one in own.values() if one.language in ("c", "fortran")} - {variant.symbol}
+    assert not [name for name in others if hasattr(library, name)]
 
 
 def test_fortran_is_never_the_default_where_c_can_run():

@@ -1,6 +1,7 @@
 ! variant {
 !   "idea": "row by row and then owner by owner in Fortran: the same loops as naive",
 !   "language": "fortran", "symbol": "mlp_backward_fortran", "dtypes": ["float32", "float64"], "requires": [],
+!   "mirrors": ["naive"],
 !   "reads": "batch * n * (2 * d_model + 5 * d_model * d_ff) + 3 * batch * n * d_ff * (d_model + 1)",
 !   "writes": "batch * n * (d_model + 3 * d_ff) + 3 * d_model * d_ff",
 !   "mapping": "equal contiguous rows a thread, then equal contiguous rows of each gradient", "rank": 85
@@ -40,10 +41,10 @@ contains
   pure real(ADV_KIND) function product_of(a, b, count)
     integer(c_int64_t), intent(in) :: count
     real(ADV_KIND), intent(in) :: a(count), b(count)
-    integer(c_int64_t) :: k
+    integer(c_int) :: k ! flang 22 knows simd loops over this kind alone
     product_of = 0
     !$omp simd reduction(+ : product_of)
-    do k = 1, count
+    do k = 1, int(count, c_int)
       product_of = product_of + a(k) * b(k)
     end do
   end function

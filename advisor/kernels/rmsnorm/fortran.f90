@@ -1,6 +1,7 @@
 ! variant {
 !   "idea": "one pass in Fortran: the same loops as one_pass, column by column of an array that Fortran sees transposed",
 !   "language": "fortran", "symbol": "rmsnorm_fortran", "dtypes": ["float32", "float64"], "requires": [],
+!   "mirrors": ["one_pass"],
 !   "reads": "batch * n * d_model + d_model", "writes": "batch * n * d_model",
 !   "mapping": "equal contiguous rows a thread", "rank": 85
 ! }
@@ -31,19 +32,20 @@ contains
   subroutine scale_rows(x, g, y)
     real(ADV_KIND), intent(in) :: x(d, rows), g(d)
     real(ADV_KIND), intent(out) :: y(d, rows)
-    integer(c_int64_t) :: i, j
+    integer(c_int64_t) :: i
+    integer(c_int) :: j ! flang 22 knows simd loops over this kind alone
     real(ADV_KIND) :: squares, scale
 
     !$omp parallel do num_threads(threads) schedule(static) private(j, squares, scale)
     do i = 1, rows
       squares = 0
       !$omp simd reduction(+ : squares)
-      do j = 1, d
+      do j = 1, int(d, c_int)
         squares = squares + x(j, i) * x(j, i)
       end do
       scale = 1 / sqrt(squares / real(d, ADV_KIND) + eps)
       !$omp simd
-      do j = 1, d
+      do j = 1, int(d, c_int)
         y(j, i) = x(j, i) * scale * g(j)
       end do
     end do

@@ -1,6 +1,7 @@
 ! variant {
 !   "idea": "one pass in Fortran: the same loops as partial",
 !   "language": "fortran", "symbol": "rmsnorm_backward_fortran", "dtypes": ["float32", "float64"], "requires": [],
+!   "mirrors": ["partial"],
 !   "reads": "2 * batch * n * d_model + d_model", "writes": "batch * n * d_model + d_model",
 !   "mapping": "equal contiguous rows a thread, then equal contiguous columns", "rank": 85
 ! }
@@ -37,7 +38,8 @@ contains
     real(ADV_KIND), intent(in) :: x(d, rows), g(d), gy(d, rows)
     real(ADV_KIND), intent(out) :: gx(d, rows), gg(d)
     real(ADV_KIND), intent(inout) :: sums(width, threads)
-    integer(c_int64_t) :: i, j, own
+    integer(c_int64_t) :: i, own
+    integer(c_int) :: j ! flang 22 knows simd loops over this kind alone
     real(ADV_KIND) :: squares, through, r, back
 
     !$omp parallel num_threads(threads) private(i, j, own, squares, through, r, back)
@@ -48,21 +50,21 @@ contains
       squares = 0
       through = 0
       !$omp simd reduction(+ : squares, through)
-      do j = 1, d
+      do j = 1, int(d, c_int)
         squares = squares + x(j, i) * x(j, i)
         through = through + gy(j, i) * g(j) * x(j, i)
       end do
       r = 1 / sqrt(squares / real(d, ADV_KIND) + eps)
       back = through * r * r * r / real(d, ADV_KIND)
       !$omp simd
-      do j = 1, d
+      do j = 1, int(d, c_int)
         gx(j, i) = r * gy(j, i) * g(j) - x(j, i) * back
         sums(j, own) = sums(j, own) + gy(j, i) * x(j, i) * r
       end do
     end do
     !$omp end do
     !$omp do schedule(static)
-    do j = 1, d
+    do j = 1, int(d, c_int)
       gg(j) = sum(sums(j, :))
     end do
     !$omp end do

@@ -15,6 +15,7 @@ import pytest
 from advisor.kernels.build import build
 from advisor.kernels.compilers import compilers
 from advisor.kernels.decode.spec import SPEC
+from advisor.kernels.fortran import fortran_compilers
 from advisor.kernels.judge import relative_error
 from advisor.kernels.spec import STORAGE
 from advisor.kernels.variant import Variant, entry_dims, knob_sets, variants
@@ -50,7 +51,8 @@ def default_knobs(one: Variant, problem: Problem) -> Pairs | None:
 
 @functools.cache
 def _library(one: Variant, knobs: Pairs, problem: Problem, flags: str) -> ctypes.CDLL:
-    made = Build(one.name, one.source_hash, knobs, compilers()[0].name, flags)
+    tool = fortran_compilers()[0] if one.language == "fortran" else compilers()[0]
+    made = Build(one.name, one.source_hash, knobs, tool.name, flags)
     return ctypes.CDLL(build(one, made, problem).path)
 
 
@@ -71,7 +73,7 @@ def compile_ahead(cases: Iterable[Case]) -> None:
 def run(case: Case, inputs: dict[str, Any]) -> Any:
     """The output of one call. Output and scratch start as NaN and end with canaries that must stand.
 
-    One OpenMP runtime only: the libraries of the first compiler.
+    One OpenMP runtime only: the libraries of the first compiler of each language, gcc and gfortran where they are here.
     """
     one, problem, knobs, threads, _ = case
     library = _library_of(case)
