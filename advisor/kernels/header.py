@@ -87,9 +87,8 @@ class Variant(NamedTuple):
     knobs (elements moved, atomic updates), `valid` expressions that must all hold for a choice to exist. `needs`:
     (build knob, value, instruction sets without which that value is not worth a build). `launch`: of CUDA source.
     `prepares`: constant inputs that it rearranges once, outside of the clock. `arithmetic`: one of ARITHMETICS.
-    """
-    `libraries`: libraries in C that it links.
     `mirrors`: variants in C of the same ONF, whose time and its own compare the languages; the first that is valid.
+    """
 
     kernel: str
     name: str
@@ -114,14 +113,8 @@ class Variant(NamedTuple):
     launch: Launch | None = None
     prepares: tuple[str, ...] = ()
     arithmetic: str = "real"
-
     mirrors: tuple[str, ...] = ()
-    libraries: tuple[str, ...] = ()
 
-    @property
-    def made_with(self) -> str:
-        """The language of the tools that make it: its own, and the library that it links: `c+openblas`."""
-        return "+".join((self.language, *self.libraries))
 
 def kernel_named(path: str) -> object:
     """The kernel that a header names by itself, None where it names none or the file has no header."""
@@ -171,9 +164,8 @@ def read_variant(path: str, kernel: str) -> Variant:
         launch=launch,
         prepares=tuple(head["prepares"]),
         arithmetic=head["arithmetic"],
-    )
-        libraries=tuple(head["libraries"]),
         mirrors=tuple(head["mirrors"]),
+    )
     allowed = SUFFIXES.get(suffix, ())
     _check(variant.language in allowed, path, "language", variant.language, " or ".join(allowed))
     _check_names(variant)
@@ -242,9 +234,8 @@ _KINDS: dict[str, tuple[type, ...]] = {
     "needs": (dict,),
     "prepares": (list,),
     "arithmetic": (str,),
-}
-    "libraries": (list,),
     "mirrors": (list,),
+}
 _OPTIONAL: dict[str, Any] = {
     "requires": [],
     "macros": {},
@@ -256,9 +247,8 @@ _OPTIONAL: dict[str, Any] = {
     "needs": {},
     "prepares": [],
     "arithmetic": "real",
-}
-    "libraries": [],
     "mirrors": [],
+}
 
 
 _LAUNCH: dict[str, Any] = {"derived": {}, "grid": None, "block": None, "shared": "0", "workspace": "0", "zeros": "0"}
@@ -319,13 +309,11 @@ def _check_names(variant: Variant) -> None:
     good = all(isinstance(name, str) and _NAME.match(name) for name in variant.prepares)
     _check(good, path, "prepares", variant.prepares, "names of inputs")
     _check(not variant.prepares or variant.language == "c", path, "prepares", variant.prepares, "none but in C")
-    for knob, _ in variant.run_knobs:
-    good = not variant.libraries or (variant.language == "c" and variant.libraries in [(name,) for name in LINKED])
-    _check(good, path, "libraries", variant.libraries, f"in C, one of {', '.join(LINKED)}")
     good = all(isinstance(name, str) and _NAME.match(name) for name in variant.mirrors)
     _check(good, path, "mirrors", variant.mirrors, "names of variants in C")
     good = not variant.mirrors or variant.language == "fortran"
     _check(good, path, "mirrors", variant.mirrors, "none but in Fortran")
+    for knob, _ in variant.run_knobs:
         _check(_NAME.match(knob) is not None, path, "run_knobs", knob, "small letters, digits, _")
 
 
