@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -23,6 +23,9 @@ COMPANY = 5
 
 PROMISING, PROMISING_LEAST = 0.03, 16
 """Share of the list, and number at least, that is asked for its company or looked through after failures."""
+
+LEAST_DISTANCE = 0.1
+"""Distance under which two machines count as this far apart, so that no weight is infinite."""
 
 TIE = 0.01
 """Weight of the mean slowdown beside the best of a portfolio: it decides between equals."""
@@ -59,11 +62,28 @@ def levels(configurations: Sequence[Mapping[str, Any]]) -> Array:
     return np.array(rows, int).reshape(len(names), len(configurations)).T
 
 
-def portfolio(others: Array, places: Array, free: Array, count: int) -> list[int]:
+class Others(NamedTuple):
+    """Log slowdowns on other machines [machines, configurations], and what each weighs for the first pick."""
+
+    logs: Array
+    weights: Array
+
+
+def weighed(logs: Array, distances: Sequence[float]) -> Others:
+    """The log slowdowns with weights that fall with the root of the distance to each machine.
+
+    Args:
+        logs: [machines, configurations].
+        distances: of each machine, see `traits.distance`; under a tenth they count as a tenth.
+    """
+    return Others(logs, 1.0 / np.sqrt(np.maximum(np.asarray(distances, float), LEAST_DISTANCE)))
+
+
+def portfolio(others: Array | Others, places: Array, free: Array, count: int) -> list[int]:
     """The one in the best company, then those that each lower most the mean over machines of the best log slowdown.
 
     Args:
-        others: log slowdown [machines, configurations].
+        others: log slowdown [machines, configurations]; with weights those of the first pick.
         places: `levels` of the configurations.
         free: of every configuration, whether it may be picked.
         count: how many at most.
@@ -72,6 +92,7 @@ def portfolio(others: Array, places: Array, free: Array, count: int) -> list[int
     if not wanted:
         return []
     picked = [in_company(others, places, free)]
+    others = logs_of(others)
     while len(picked) < wanted:
         reached = others[:, picked].min(axis=1, keepdims=True)
         together = np.minimum(others, reached).mean(0) + TIE * others.mean(0)
@@ -81,8 +102,18 @@ def portfolio(others: Array, places: Array, free: Array, count: int) -> list[int
     return picked
 
 
-def in_company(others: Array, places: Array, free: Array) -> int:
-    """The least mean log slowdown, its own and that of the `COMPANY` best configurations one parameter away."""
+def logs_of(others: Array | Others) -> Array:
+    """The log slowdowns without their weights."""
+    return others.logs if isinstance(others, Others) else others
+
+
+def in_company(others: Array | Others, places: Array, free: Array) -> int:
+    """The least mean log slowdown, its own and that of the `COMPANY` best configurations one parameter away.
+
+    With weights one machine stands for all: the weighted mean of their log slowdowns.
+    """
+    if isinstance(others, Others):
+        others = np.average(others.logs, axis=0, weights=others.weights)[None]
     found = {}
     for index in promising(others, free):
         near = np.flatnonzero((places != places[index]).sum(1) == 1)

@@ -17,7 +17,7 @@ import numpy as np
 
 from advisor.errors import BadInput
 from advisor.search.features import ELSEWHERE, Array, Features, features, with_columns
-from advisor.search.portfolio import PORTFOLIO, levels, portfolio, unlike
+from advisor.search.portfolio import PORTFOLIO, Others, levels, logs_of, portfolio, unlike
 from advisor.search.surrogate import Belief, Process, Scales, fit, improvement
 
 START_POINTS = 8
@@ -63,7 +63,8 @@ class Strategy:
         configurations: name -> value, in a fixed order; positions in it are what is asked and told.
         seed: of the first points and of ties.
         expected: log time of every configuration as a neighbouring problem tells, up to a constant; or None.
-        others: log of time over the best on other machines [machines, configurations], see `elsewhere_log`; or None.
+        others: log of time over the best on other machines [machines, configurations], see `elsewhere_log`; with
+            weights where it is known how near they are (`portfolio.weighed`); or None.
         builds: what a batch may add in builds; None: everything is ready to run.
         start_points: points before the first fit; None: 8, and half of that where times are expected.
     """
@@ -74,13 +75,14 @@ class Strategy:
         *,
         seed: int = 0,
         expected: Array | None = None,
-        others: Array | None = None,
+        others: Array | Others | None = None,
         builds: Builds | None = None,
         start_points: int | None = None,
     ) -> None:
         self._count, self._seed = len(configurations), seed
         self._expected = np.zeros(self._count) if expected is None else expected
-        self._others = others if others is not None and len(others) else None
+        self._prior = others
+        self._others = logs_of(others) if others is not None and len(logs_of(others)) else None
         self.points = _points(configurations, self._others)
         self._levels = levels(configurations) if self._others is not None else None
         self._builds = builds or Builds(np.zeros(self._count, int), self._count)
@@ -145,11 +147,11 @@ class Strategy:
 
     def _start(self, free: Array, count: int) -> list[int]:
         """The portfolio where other machines are known, else points far apart and from what was told."""
-        if self.points is None or self._others is None or self._levels is None:
+        if self.points is None or self._prior is None or self._others is None or self._levels is None:
             return self._spread(free, count)
         if self._misled():
             return unlike(self._others, self.points.own, free, list(self.told), count)
-        return portfolio(self._others, self._levels, free, count)
+        return portfolio(self._prior, self._levels, free, count)
 
     def _misled(self) -> bool:
         """Whether all that was tried because of other machines failed here."""
