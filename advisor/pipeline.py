@@ -201,6 +201,14 @@ class Where(NamedTuple):
     force: bool = False
 
 
+def load(where: Where) -> Policy:
+    """The policy that answers for a place. Raises BadInput: no such machine, device or objective."""
+    from advisor.lookup import Policy
+
+    stale = "use" if where.force else "default"
+    return Policy.load(machine=where.machine, objective=where.objective, device=where.device, stale=stale)
+
+
 def recommend(
     kernels: str, sizes: Sequence[int], axes: dict[str, Any], where: Where
 ) -> tuple[Policy, list[tuple[Answer, int]]]:
@@ -219,13 +227,11 @@ def recommend(
         UnknownName: a kernel that is not installed and has no table.
         BadInput: an axis that none of the kernels has, or a shape or dtype that makes sense for none; no such device.
     """
-    from advisor.lookup import Policy
     from advisor.untuned import filled
 
     if axes.get("regime", "warm") not in REGIMES:
         raise UnknownName("no such regime", got=axes["regime"], allowed=", ".join(REGIMES))
-    stale = "use" if where.force else "default"
-    policy = Policy.load(machine=where.machine, objective=where.objective, device=where.device, stale=stale)
+    policy = load(where)
     tabled = [problem["kernel"] for problem in policy.problems()]
     names = kernel_names(kernels, tabled=tabled)
     given = _axes_of(names, policy, axes)

@@ -12,6 +12,7 @@ from advisor.commands.common import (
     DimOption,
     Json,
     Kernels,
+    ModelConfig,
     Objective,
     Regime,
     Sizes,
@@ -30,6 +31,7 @@ FORMATS = (
 def recommend(
     n: Sizes,
     kernel: Kernels = "all",
+    model_config: ModelConfig = None,
     batch: DimOption = None,
     heads: DimOption = None,
     kv_heads: DimOption = None,
@@ -54,8 +56,10 @@ def recommend(
     as_json: Json = False,
 ) -> None:
     """Say what to run with at this size, how sure that is, and why."""
-    from advisor import moved, pipeline
+    from advisor import moved, pipeline, serving
+    from advisor import sheet as sheets
     from advisor.arguments import sizes
+    from advisor.asked import Wanted
     from advisor.policy import launch
 
     if output not in launch.FORMATS:
@@ -66,13 +70,27 @@ def recommend(
     named = {"dtype": dtype, "regime": regime}
     wanted = {**shape, **{name: value for name, value in named.items() if value is not None}}
     where = pipeline.Where(machine, device, objective, force)
-    policy, answers = pipeline.recommend(kernel, sizes(n), wanted, where)
-    for note in policy.notes:
+    if model_config is not None:
+        own = Wanted(sizes(n), dtype, batch or 1, named=kernel != "all")
+        asked = serving.Asked(model_config, kernel, shape, own, regime or "warm")
+        policy, questions, notes = serving.for_model(asked, where, sizes(n))
+        answers = serving.answers_of(policy, questions, sizes(n))
+    else:
+        policy, answers = pipeline.recommend(kernel, sizes(n), wanted, where)
+        questions, notes = serving.questions_of(answers), ()
+    for note in (*notes, *policy.notes):
         say(note)
+    many = model_config is not None or len({answer.kernel for answer, _ in answers}) > 1
+    many = many and output in ("text", "json") and policy.site.gpu is None
+    sheet = serving.sheet(policy, questions, dict.fromkeys(sizes(n), 1.0), machine) if many else None
     moves = [moved.of(policy.sections(answer.kernel), answer, size) if counters else {} for answer, size in answers]
     if as_json or output == "json":
         told = zip(answers, moves, strict=True)
-        emit({"answers": [{**launch.to_dict(answer, size), **move} for (answer, size), move in told]})
+        more = {} if sheet is None else serving.to_dict(sheet, launch.to_dict)
+        emit({"answers": [{**launch.to_dict(answer, size), **move} for (answer, size), move in told], **more})
+        return
+    if sheet is not None:
+        typer.echo(sheets.text(sheet))
         return
     if output in launch.TABLES:
         typer.echo(launch.tabled(output, answers))
