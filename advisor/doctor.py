@@ -31,6 +31,7 @@ def examine() -> tuple[Finding, ...]:
     return (
         _compiler(),
         _fortran(),
+        _openblas(),
         _openmp(),
         _cache(),
         _run_delay(),
@@ -81,6 +82,20 @@ def _fortran() -> Finding:
         said = f"{bare[0].name}, but no C compiler with {bare[0].runtime} for its frame"
         return Finding(what, said, FRAMES[bare[0].runtime])
     return Finding(what, "none", "variants in Fortran are left out; Debian: apt-get install gfortran")
+
+
+def _openblas() -> Finding:
+    """Only variants that link it need it, and of its builds that on OpenMP."""
+    from advisor.kernels import openblas
+
+    what = "OpenBLAS, OpenMP build"
+    try:
+        found, note = openblas.find(), openblas.core_note()
+    except (AdvisorError, OSError) as error:
+        return Finding(what, "cannot be tried", str(error))
+    if found.tool is None:
+        return Finding(what, f"not to be used: {found.reason}", f"variants that call it are left out; {found.remedy}")
+    return Finding(what, " ".join(found.tool.version.splitlines()[:2]), note)
 
 
 def _openmp() -> Finding:

@@ -1,4 +1,4 @@
-"""Which version of a Python library lies here, told by the name of its dist-info folder. Hot path: no import of it."""
+"""Which version of a library lies here, told by its dist-info folder or its file. Hot path: no import of it."""
 
 from __future__ import annotations
 
@@ -10,6 +10,9 @@ LIBRARIES = ("torch",)
 
 DEVICE_TOOLS = ("cupy", "triton", "torch")
 """What variants of a GPU are made with; their tools are named likewise: cupy-14.2."""
+
+LINKED = ("openblas",)
+"""Libraries in C that variants link; a tool is named likewise: openblas-0.3. See linked.py."""
 
 DISTRIBUTIONS = {"cupy": ("cupy_cuda13x", "cupy_cuda12x", "cupy")}
 """Library -> the distributions that bring it, the preferred one first, where they have other names."""
@@ -24,17 +27,23 @@ def library_of(tool: str) -> str:
 
 
 def package_of(tool: str) -> str:
-    """The Python package that a tool's name means, on a CPU or a GPU; empty for a compiler: `cupy` for cupy-14.2."""
+    """The package that a tool's name means, on a CPU or a GPU; empty for a compiler: `cupy` for cupy-14.2."""
     name = tool.partition("-")[0]
-    return name if name in LIBRARIES or name in DEVICE_TOOLS else ""
+    return name if name in (*LIBRARIES, *LINKED, *DEVICE_TOOLS) else ""
 
 
 def installed(library: str) -> str | None:
     """The version of the first such library on sys.path, as importlib.metadata gives it; None where none is found.
 
+    Of one that is linked, version and build of the file that counts.
+
     Args:
-        library: its name in small letters, as in LIBRARIES or DEVICE_TOOLS.
+        library: its name in small letters, as in LIBRARIES, LINKED or DEVICE_TOOLS.
     """
+    if library in LINKED:
+        from advisor import linked
+
+        return linked.version(library)
     return next(filter(None, map(_found, DISTRIBUTIONS.get(library, (library,)))), None)
 
 

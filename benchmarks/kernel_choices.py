@@ -114,7 +114,7 @@ class Rates:
 
 def role_tests(kernel: str, known: Sequence[Variant]) -> dict[str, Test]:
     """Role -> whether a choice may play it."""
-    library = {variant.name for variant in known if variant.language == LANGUAGE}
+    library = {variant.name for variant in known if variant.language == LANGUAGE or variant.libraries}
 
     def native(choice: Choice) -> bool:
         return choice.build.variant not in library
@@ -174,7 +174,7 @@ def candidates(
     tools = space_options(machine).compilers
     found = []
     for variant in known:
-        able = [tool for tool in tools if tool.language == variant.language]
+        able = [tool for tool in tools if tool.language == variant.made_with]
         sets = knob_sets(variant, problem)
         if missing_isa(variant, machine) or not able or not sets:
             continue

@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from advisor.errors import AdvisorError, BadInput
+from advisor.kernels import openblas
 from advisor.kernels.compilers import Compiler, compilers
 from advisor.kernels.fortran import without_frame
 from advisor.kernels.libraries import LANGUAGE, tools
@@ -17,9 +18,10 @@ if TYPE_CHECKING:
 NEEDS = {
     "c": ("C compiler with OpenMP", "Debian: apt-get install gcc, or clang libomp-dev"),
     "fortran": ("gfortran", "Debian: apt-get install gfortran"),
+    openblas.LANGUAGE: ("OpenBLAS in its OpenMP build", openblas.REMEDY),
     LANGUAGE: ("PyTorch", "pip install onf-advisor[torch]"),
 }
-"""Language -> what makes its variants, and how that comes here."""
+"""Language, and library that is linked -> what makes its variants, and how that comes here."""
 
 FRAMES = {"libgomp": "Debian: apt-get install gcc", "libomp": "Debian: apt-get install clang libomp-dev"}
 """OpenMP runtime of a Fortran compiler -> how a C compiler with the same comes here."""
@@ -46,8 +48,9 @@ def unavailable() -> tuple[Unavailable, ...]:
     found = []
     for kernel in registry.kernels():
         with contextlib.suppress(AdvisorError):  # a broken source is for who tunes that kernel
-            for one in variants(kernel, languages=tuple(lacking)):
-                found.append(Unavailable(kernel, one.name, one.language, *lacking[one.language]))
+            for one in variants(kernel):
+                if one.made_with in lacking:
+                    found.append(Unavailable(kernel, one.name, one.language, *lacking[one.made_with]))
     return tuple(found)
 
 
@@ -57,7 +60,11 @@ def _lacking() -> dict[str, tuple[str, str]]:
         found, needs = {tool.language for tool in tools()}, _needs()
     except (AdvisorError, OSError) as error:
         return dict.fromkeys(NEEDS, (f"compilers cannot be tried ({error})", "see `advisor doctor`"))
-    return {name: (f"there is no {what}", step) for name, (what, step) in needs.items() if name not in found}
+    lacking = {name: (f"there is no {what}", step) for name, (what, step) in needs.items() if name not in found}
+    if openblas.LANGUAGE in lacking:
+        blas = openblas.find()
+        lacking[openblas.LANGUAGE] = (f"{lacking[openblas.LANGUAGE][0]}: {blas.reason}", blas.remedy)
+    return lacking
 
 
 def _needs() -> dict[str, tuple[str, str]]:
@@ -90,7 +97,7 @@ def check(variants: Sequence[Variant], languages: Collection[str]) -> None:
     Raises:
         BadInput: with what has to come here.
     """
-    spoken = list(dict.fromkeys(one.language for one in variants))
+    spoken = list(dict.fromkeys(one.made_with for one in variants))
     if not spoken or set(spoken) & set(languages):
         return
     lacking = [f"{what} ({step})" for language, (what, step) in _needs().items() if language in spoken]

@@ -24,6 +24,7 @@ from advisor.kernels.fortran import LANGUAGE as FORTRAN
 from advisor.kernels.libraries import FLAGS as LIBRARY_FLAGS
 from advisor.kernels.libraries import LANGUAGE as PYTHON
 from advisor.kernels.libraries import find_tool
+from advisor.kernels.openblas import link_options
 from advisor.kernels.process import run
 from advisor.kernels.variant import Variant, macro_values
 from advisor.paths import cache_dir
@@ -151,9 +152,9 @@ def _tool(variant: Variant, build: Build) -> tuple[Compiler, tuple[str, ...]]:
     """
     python = variant.language == PYTHON
     tool = find_tool(build.compiler)
-    if tool.language != variant.language or (python and build.flags != LIBRARY_FLAGS):
+    if tool.language != variant.made_with or (python and build.flags != LIBRARY_FLAGS):
         raise BadInput(
-            f"{variant.name} is in {variant.language}",
+            f"{variant.name} is in {variant.made_with}",
             got=f"{build.compiler}, flags {build.flags}",
             allowed=f"a library, flags {LIBRARY_FLAGS}" if python else "a compiler",
         )
@@ -260,6 +261,9 @@ def _commands(recipe: Recipe, wrapper: str, library: str) -> list[list[str]]:
         in_c = [frame_compiler(recipe.compiler).path, *FRAME_FLAGS, *common, "-c", "-o", frame]
         return [in_c, link_command(recipe.compiler, recipe.flags, defines, recipe.variant.path, frame, library)]
     rest = ["-shared", os.path.join(FRAME, "frame.c"), "-o", library, "-lm"]
+    if recipe.variant.libraries:
+        compiler = frame_compiler(recipe.compiler).path
+        return [[compiler, *recipe.flags, *common, *rest, *link_options(recipe.compiler)]]
     return [[recipe.compiler.path, *recipe.flags, *common, *rest]]
 
 

@@ -71,7 +71,7 @@ def deal(machine: Machine, variant: Variant, problems: Sequence[Problem], found:
         for knobs in knob_sets(variant, problem):
             valid.setdefault(_build_part(variant, knobs), {})[kind_of(problem)] = None
     everywhere = tuple(dict.fromkeys(kind for kinds in valid.values() for kind in kinds))
-    own = [tool for tool in found if tool.language == variant.language]
+    own = [tool for tool in found if tool.language == variant.made_with]
     tools = tuple(itertools.product(own, flag_sets_of(variant.language, flag_sets(machine))))
     return Deal(
         variant=variant,

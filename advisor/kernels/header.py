@@ -16,6 +16,7 @@ import re
 from typing import Any, NamedTuple
 
 from advisor.errors import BadInput
+from advisor.installed import LINKED
 from advisor.kernels.expressions import names_in
 from advisor.records import DTYPES, Pairs, pairs
 from advisor.sources import parts, source_hash
@@ -87,6 +88,7 @@ class Variant(NamedTuple):
     knobs (elements moved, atomic updates), `valid` expressions that must all hold for a choice to exist. `needs`:
     (build knob, value, instruction sets without which that value is not worth a build). `launch`: of CUDA source.
     `prepares`: constant inputs that it rearranges once, outside of the clock. `arithmetic`: one of ARITHMETICS.
+    `libraries`: libraries in C that it links.
     `mirrors`: variants in C of the same ONF, whose time and its own compare the languages; the first that is valid.
     """
 
@@ -114,6 +116,12 @@ class Variant(NamedTuple):
     prepares: tuple[str, ...] = ()
     arithmetic: str = "real"
     mirrors: tuple[str, ...] = ()
+    libraries: tuple[str, ...] = ()
+
+    @property
+    def made_with(self) -> str:
+        """The language of the tools that make it: its own, and the library that it links: `c+openblas`."""
+        return "+".join((self.language, *self.libraries))
 
 
 def kernel_named(path: str) -> object:
@@ -164,6 +172,7 @@ def read_variant(path: str, kernel: str) -> Variant:
         launch=launch,
         prepares=tuple(head["prepares"]),
         arithmetic=head["arithmetic"],
+        libraries=tuple(head["libraries"]),
         mirrors=tuple(head["mirrors"]),
     )
     allowed = SUFFIXES.get(suffix, ())
@@ -234,6 +243,7 @@ _KINDS: dict[str, tuple[type, ...]] = {
     "needs": (dict,),
     "prepares": (list,),
     "arithmetic": (str,),
+    "libraries": (list,),
     "mirrors": (list,),
 }
 _OPTIONAL: dict[str, Any] = {
@@ -247,6 +257,7 @@ _OPTIONAL: dict[str, Any] = {
     "needs": {},
     "prepares": [],
     "arithmetic": "real",
+    "libraries": [],
     "mirrors": [],
 }
 
@@ -309,6 +320,8 @@ def _check_names(variant: Variant) -> None:
     good = all(isinstance(name, str) and _NAME.match(name) for name in variant.prepares)
     _check(good, path, "prepares", variant.prepares, "names of inputs")
     _check(not variant.prepares or variant.language == "c", path, "prepares", variant.prepares, "none but in C")
+    good = not variant.libraries or (variant.language == "c" and variant.libraries in [(name,) for name in LINKED])
+    _check(good, path, "libraries", variant.libraries, f"in C, one of {', '.join(LINKED)}")
     good = all(isinstance(name, str) and _NAME.match(name) for name in variant.mirrors)
     _check(good, path, "mirrors", variant.mirrors, "names of variants in C")
     good = not variant.mirrors or variant.language == "fortran"

@@ -6,7 +6,8 @@ import re
 from collections.abc import Sequence
 
 from advisor.errors import UnknownName
-from advisor.installed import LIBRARIES, installed, library_of
+from advisor.installed import LIBRARIES, LINKED, installed, library_of
+from advisor.kernels import openblas
 from advisor.kernels.compilers import Compiler, compilers, find_compiler
 from advisor.kernels.fortran import FAMILIES, find_fortran, fortran_compilers
 from advisor.kernels.gomp import RUNTIME
@@ -35,8 +36,8 @@ def _short(text: str) -> str:
 
 
 def tools() -> tuple[Compiler, ...]:
-    """Everything that variants are made with: compilers, then libraries."""
-    return (*compilers(), *fortran_compilers(), *libraries())
+    """Everything that variants are made with: compilers, then libraries that are linked, then those that are called."""
+    return (*compilers(), *fortran_compilers(), *openblas.tools(), *libraries())
 
 
 def flag_sets_of(tool_language: str, flag_sets: Sequence[str]) -> tuple[str, ...]:
@@ -52,6 +53,8 @@ def find_tool(name: str) -> Compiler:
     """
     if name.partition("-")[0] in FAMILIES:
         return find_fortran(name)
+    if name.partition("-")[0] in LINKED:
+        return openblas.find_tool(name)
     if not library_of(name):
         return find_compiler(name)
     found = {tool.name: tool for tool in libraries()}

@@ -250,7 +250,7 @@ def _builds(variants: Sequence[Variant], problem: Problem, options: SpaceOptions
     from advisor.kernels.variant import knob_sets
 
     for variant in variants:
-        tools = [tool for tool in options.compilers if tool.language == variant.language]
+        tools = [tool for tool in options.compilers if tool.language == variant.made_with]
         sets = flag_sets_of(variant.language, options.flags)
         for knobs, tool, flags in itertools.product(knob_sets(variant, problem), tools, sets):
             yield Build(variant.name, variant.source_hash, knobs, tool.name, flags), tool
@@ -308,7 +308,8 @@ def default_choice(
 ) -> Choice:
     """What an untuned machine would take: the first variant in rank that is valid here, default knobs, careful team.
 
-    A library call is taken only where nothing else can run: what an untuned machine does must not hang on it.
+    A library, called or linked, is taken only where nothing else can run: what an untuned machine does must not hang
+    on it.
 
     Args: as of `space`.
 
@@ -326,12 +327,12 @@ def default_choice(
     from advisor.kernels.variant import default_build
 
     tools = {tool.language: tool for tool in reversed(options.compilers)}
-    usable = [v for v in variants if v.language in tools]
+    usable = [v for v in variants if v.made_with in tools]
     check_tools(variants, tools.keys())
-    able = sorted(usable, key=lambda v: (v.language == LANGUAGE, v.rank, v.name))
+    able = sorted(usable, key=lambda v: (v.language == LANGUAGE or bool(v.libraries), v.rank, v.name))
     flags = "native" if "native" in options.flags else options.flags[0]
     build = default_build(able, problem, machine, "", flags)
-    language = next(v.language for v in able if v.name == build.variant)
+    language = next(v.made_with for v in able if v.name == build.variant)
     tool, build = tools[language], build._replace(flags=FLAGS if language == LANGUAGE else flags)
     process = processes(tool.runtime, options.memory_policies)[0]
     return Choice(build._replace(compiler=tool.name), default_team(machine), process)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
-from advisor.installed import LIBRARIES, package_of
+from advisor.installed import LIBRARIES, LINKED, package_of
 from advisor.records import Machine, Row, Table
 from advisor.topology.array import CpuArray, live, pattern
 from advisor.topology.files import span
@@ -21,7 +21,9 @@ ORDER = (EXACT, STALE, NEVER)
 SUMMARIES = ("compilers", "openmp")
 """Environment fields that only list what other fields say."""
 
-NEEDED = frozenset([*COMPILERS, *(runtime for runtime, _, _ in OPENMP), *LIBRARIES, "kernel", "driver", "cuda"])
+NEEDED = frozenset(
+    [*COMPILERS, *(runtime for runtime, _, _ in OPENMP), *LIBRARIES, *LINKED, "kernel", "driver", "cuda"]
+)
 """Environment fields that rows may depend on; the others (Python, glibc, the full kernel release) are told only."""
 
 PASSING = ("load_1min", "memory_available_bytes", "team", "unavailable")

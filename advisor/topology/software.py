@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from advisor import identity
 from advisor.installed import COMPILERS as OF_CPUS
-from advisor.installed import LIBRARIES, OTHER_NAMES, installed
+from advisor.installed import LIBRARIES, LINKED, OTHER_NAMES, installed
 from advisor.records import Pairs, pairs
 from advisor.topology.child import ask
 
@@ -35,7 +35,7 @@ def environment() -> Pairs:
         looked = [pool.submit(runtime_version, by, files) for _, by, files in OPENMP]
     compilers = {name: version for name, said in zip(COMPILERS, asked, strict=True) if (version := said.result())}
     runtimes = {name: version for (name, _, _), said in zip(OPENMP, looked, strict=True) if (version := said.result())}
-    called = {name: version for name in LIBRARIES if (version := installed(name))}
+    called = {name: version for name in (*LIBRARIES, *LINKED) if (version := installed(name))}
     libc = platform.libc_ver()
     found = {
         "kernel": identity.kernel_release(),

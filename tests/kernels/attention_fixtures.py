@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 from kernel_fixtures import here
 
+from advisor.kernels import openblas
 from advisor.kernels.build import build
 from advisor.kernels.compilers import compilers
 from advisor.kernels.judge import relative_error
@@ -73,7 +74,9 @@ def default_knobs(one: Variant, problem: Problem) -> Pairs | None:
 @functools.cache
 def library(one: Variant, knobs: Pairs, problem: Problem) -> str:
     """Path of the library of a variant for a shape and dtype."""
-    return build(one, Build(one.name, one.source_hash, knobs, compilers()[0].name, "native"), problem).path
+    tool = openblas.find().tool if one.libraries else compilers()[0]
+    assert tool is not None
+    return build(one, Build(one.name, one.source_hash, knobs, tool.name, "native"), problem).path
 
 
 def library_of(case: Case) -> str:

@@ -10,10 +10,12 @@ import os
 import subprocess
 from typing import NamedTuple
 
+from advisor.kernels import openblas
 from advisor.kernels.build import FRAME, REALS
 from advisor.kernels.compilers import compilers, flags
 from advisor.kernels.fortran import KINDS, fortran_compilers
 from advisor.kernels.memory import ITEM_BYTES
+from advisor.kernels.openblas import link_options
 from advisor.kernels.variant import entry_dims, is_valid, macro_values
 
 TEAMS = (1, 2, 3, 5)
@@ -170,7 +172,8 @@ def compiled(folder, spec, variant, problems):
         _run([*own, f"-DADV_KIND={KINDS[real.name]}", "-c", variant.path, "-o", f"{path}.o"])
         _run([*made, "-std=gnu11", f"{path}.c", f"{path}.o", "-o", path, "-lgfortran", "-lm"])
     else:
-        _run([*made, "-std=gnu11", *includes, *defines, f"{path}.c", variant.path, "-o", path, "-lm"])
+        linked = link_options(openblas.find().tool) if variant.libraries else ()
+        _run([*made, "-std=gnu11", *includes, *defines, f"{path}.c", variant.path, "-o", path, "-lm", *linked])
     return path, len(kept)
 
 

@@ -9,25 +9,42 @@ import kernel_fixtures as fixtures
 import pytest
 from sanitizing import compiled, gcc, gfortran, sanitized
 
-from advisor.kernels import registry
+from advisor.kernels import openblas, registry
 from advisor.kernels.expressions import names_in
 from advisor.kernels.variant import is_valid, missing_isa, variants
 
 pytestmark = [pytest.mark.sanitizer, pytest.mark.skipif(gcc() is None, reason="needs gcc with its sanitizers")]
 
-KERNELS = ("decode", "forward", "backward", "fused", "rmsnorm", "rmsnorm_backward", "mlp", "mlp_backward")
+KERNELS = (
+    "decode",
+    "forward",
+    "backward",
+    "fused",
+    "rmsnorm",
+    "rmsnorm_backward",
+    "mlp",
+    "mlp_backward",
+    "norm_linear",
+)
 SIZES = (1, 2, 17, 65)
 HEADS = tuple({"batch": 2, "heads": 4, "kv_heads": 2, "head_dim": head_dim} for head_dim in (22, 64))
 """Grouped heads. 22 ends within a vector of float and of double; variants that cannot have it take 64."""
-ROWS = ({"batch": 2, "d_model": 22}, {"batch": 2, "d_model": 22, "d_ff": 37})
-"""RMSNorm's shape, and the gated MLP's: both end within a vector."""
+ROWS = tuple({"batch": 2, "d_model": 22, **more} for more in ({}, {"d_ff": 37}, {"d_out": 37}))
+"""RMSNorm's shape, the gated MLP's, and that of a projection: all end within a vector."""
+
+
+def in_both_types(kernel, variant):
+    """Not where indices are the same in both: in Fortran, in calls of a library, and where all vectors are those of
+    headers that another kernel is run with."""
+    return variant.made_with == "c" and kernel != "norm_linear"
+
 
 NATIVE = [
     (kernel, variant, dtype)
     for kernel in KERNELS
     for variant in variants(kernel)
     for dtype in variant.dtypes
-    if variant.language == "c" or (variant.language == "fortran" and dtype == "float32")  # indices are the same in both
+    if variant.language in ("c", "fortran") and (dtype == "float32" or in_both_types(kernel, variant))
 ]
 
 
@@ -43,6 +60,13 @@ def problems(kernel, variant, dtype):
     raise AssertionError(f"{variant.name} takes none of the shapes")
 
 
+def lacking(variant):
+    """What a variant is made with beside gcc, where that is not here."""
+    if variant.language == "fortran" and gfortran() is None:
+        return "gfortran"
+    return openblas.find().reason if variant.libraries else ""
+
+
 @pytest.fixture(scope="module")
 def programs(tmp_path_factory):
     """(kernel, name, dtype) -> the compilation of its program, side by side."""
@@ -54,7 +78,7 @@ def programs(tmp_path_factory):
                 compiled, folder, registry.spec(kernel), variant, problems(kernel, variant, dtype)
             )
             for kernel, variant, dtype in NATIVE
-            if not missing_isa(variant, here) and (variant.language == "c" or gfortran())
+            if not missing_isa(variant, here) and not lacking(variant)
         }
 
 
@@ -67,8 +91,8 @@ def test_a_variant_stays_inside_its_buffers_and_the_language(programs, kernel, v
     missing = missing_isa(variant, fixtures.here())
     if missing:
         pytest.skip(f"{variant.name} needs {' '.join(missing)}")
-    if variant.language == "fortran" and gfortran() is None:
-        pytest.skip("needs gfortran")
+    if lacking(variant):
+        pytest.skip(f"needs {lacking(variant)}")
     found = sanitized(*programs[kernel, variant.name, dtype].result())
     assert found.status == 0, found.said[-3000:]
     assert found.said == f"{found.problems} problems\n"

@@ -1,0 +1,1 @@
+"""RMSNorm with the linear projection that follows it."""
