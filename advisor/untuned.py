@@ -5,24 +5,33 @@ Offline: it reads other machines' logs and may fit a model. A server answers fro
 
 from __future__ import annotations
 
+import contextlib
+import os
 import re
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from advisor import codec
 from advisor.errors import AdvisorError
 from advisor.kernels import registry
 from advisor.kernels.variant import variants
+from advisor.paths import machine_dir
+from advisor.policy.store import save_table
 from advisor.policy.transfer import Here, transferred
 from advisor.probing import folder_of
-from advisor.records import Machine, Problem, Table
+from advisor.records import Machine, Problem, Row, Section, Table
 from advisor.search.elsewhere import machines
+from advisor.search.rungs import MODELS
 from advisor.search.space import HOPELESS_FLAGS, SpaceOptions, Toolchain, space_options
+from advisor.show import choice_words
 from advisor.signature.keep import with_earlier
 from advisor.topology.probe import probe, read_machine
 
 if TYPE_CHECKING:
     from advisor.lookup import Policy
+
+SUFFIX = ".transfer.table.json"
+"""Ends the name of a table that was carried over: a tuned one lies beside it and counts first."""
 
 RUNTIMES = {"gcc": ("libgomp", "c"), "clang": ("libomp", "c"), "gfortran": ("libgomp", "fortran")}
 """Compilers as a machine.json names them -> OpenMP runtime, language."""
@@ -104,3 +113,83 @@ def filled(policy: Policy, given: Mapping[str, Mapping[str, Any]], path: str | N
         return policy
     tables = (table_of(name, machine, path is None, sizes, given[name]) for name in bare)
     return policy.extended([codec.to_json(table) for table in tables if table is not None])
+
+
+# --- advisor transfer ---
+
+
+class Found(NamedTuple):
+    """Tables made of what others know, where they were kept, and sentences for people."""
+
+    tables: tuple[Table, ...]
+    paths: tuple[str, ...]
+    notes: tuple[str, ...]
+
+
+def told(kernels: Sequence[str], path: str | None, sizes: Sequence[int], save: bool) -> Found:
+    """What is known of kernels on a machine that was never tuned.
+
+    Args:
+        kernels: their names.
+        path: of a machine.json; None: the machine at hand.
+        sizes: for the cost model.
+        save: keep the tables where lookups on that machine find them.
+
+    Raises:
+        BadInput: the file cannot be read, or the folder not be written.
+    """
+    machine = machine_asked(path)
+    tables = [table for name in kernels if (table := table_of(name, machine, path is None, sizes)) is not None]
+    known = {table.kernel for table in tables}
+    bare = [name for name in kernels if name not in known]
+    notes = [f"nothing is known of {', '.join(bare)}: no other machine was tuned for it"] if bare else []
+    notes += [] if tables else ["tune one, or measure what the cost model needs: advisor probe --bench"]
+    return Found(tuple(tables), tuple(_keep(table) for table in tables) if save else (), tuple(notes))
+
+
+def _keep(table: Table) -> str:
+    """Write a table beside the machine's own, in place of what was carried over before."""
+    folder = machine_dir(table.hardware_id, table.limits_id)
+    path = os.path.join(folder, f"{table.kernel}{SUFFIX}")
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(path)  # sections of problems that nobody knows any more must not stay
+    save_table(path, table)
+    return path
+
+
+def shown(table: Table) -> str:
+    """A table that was carried over, for people: the ladder of each problem, then a line a range of n."""
+    lines = []
+    for section in table.sections:
+        origin = dict(section.extra)["origin"]
+        shape = " ".join(f"{name}={value}" for name, value in section.shape)
+        lines.append(f"{table.kernel} {section.dtype} {shape} {section.regime}, {_process_words(section)}")
+        lines += [f"  {text}" for text in _ladder_words(origin)]
+        lines += [f"  {row.low}..{row.high}: {_row_words(row)}" for row in section.rows]
+    return "\n".join(lines)
+
+
+def _process_words(section: Section) -> str:
+    process = section.process
+    if process is None:
+        return "on a device"
+    spin = "" if process.spin is None else f", spin {process.spin}"
+    return f"wait policy {process.wait_policy}{spin}"
+
+
+def _ladder_words(origin: Mapping[str, Any]) -> list[str]:
+    """The ways that were checked, best first; what may be claimed."""
+    ways = [
+        f"{one['rung']}{' by ' + one['rule'] if one['rule'] else ''} {one['regret']:.3f} ({one['checked']} checked)"
+        for one in origin["ladder"]
+        if one["regret"] is not None
+    ]
+    checked = [f"time over the best with each known machine left out: {'; '.join(ways)}"] if ways else []
+    regret, models = origin["validated_regret"], origin["models"]
+    claim = f"validated regret {regret:.3f}" if regret else f"no validated regret: {models} of {MODELS} models known"
+    return [*checked, claim]
+
+
+def _row_words(row: Row) -> str:
+    threads = "" if row.choice.team is None else f", {row.choice.team.threads} threads"
+    return f"{choice_words(row.choice)}{threads}; {dict(row.extra)['why']}"

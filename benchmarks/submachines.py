@@ -4,10 +4,10 @@
                                      [--forward 128,512,2048] [--limit 270]
 
 Every part has limits of its own, and so tables of its own. Then for each part, knowing the tables and logs of the
-others alone: the choice of the ladder at 0 trials (`advisor recommend` on a machine without tables), of the nearest part
-and of the best common choice (both with the same share of the CPUs), and the DEFAULT, raced interleaved with the part's
-own tuned choice. Regret: time over that of the own choice; below 1 the own tuning missed something. All parts are the
-same silicon: caches, cores and memory are shared, so this says how threads carry over, not how machines do.
+others alone: the choice of the ladder at 0 trials (`advisor recommend` on a machine without tables), of the nearest
+part and of the best common choice (both with the same share of the CPUs), and the DEFAULT, raced interleaved with the
+part's own tuned choice. Regret: time over that of the own choice; below 1 the own tuning missed something. All parts
+are the same silicon: caches, cores and memory are shared, so this says how threads carry over, not how machines do.
 
 What is in OUT is kept: a stopped run goes on where it ended. Exit status 0 done, 1 refused, 3 partly done.
 """

@@ -197,6 +197,8 @@ def _section(ground: _Ground, told: dict[int, Told], won: Sequence[int]) -> Sect
         "machines": tuple(dict.fromkeys(name for one in told.values() for name in one.guess.machines)),
         "validated_regret": _rounded(ground.ladder.claimed(way)),
         "why": words(first),
+        "models": ground.ladder.models,
+        "ladder": tuple(_rung(*one) for one in ground.ladder.ways if one[1].counted),
     }
     default = _default(ground.here, _problem(ground.here.spec, ground.group, sizes[0])) or first.choice
     dtype, regime, shape = ground.group
@@ -204,6 +206,12 @@ def _section(ground: _Ground, told: dict[int, Told], won: Sequence[int]) -> Sect
     basis = "MODELLED" if way.rung == "model" else "TRANSFERRED"
     made = Section(dtype, shape, regime, process, tuple(sizes), _rows(told), default, (), None, _now())
     return made._replace(wins=pairs({"latency": tuple(won)}), extra=pairs({"basis": basis, "origin": origin}))
+
+
+def _rung(way: Way, checked: Checked) -> dict[str, object]:
+    """A way and how far it was off, as the table has them."""
+    known = len(checked.known)
+    return {"rung": way.rung, "rule": way.rule, "regret": _rounded(checked.regret), "checked": known}
 
 
 def _rounded(regret: float | None) -> float | None:
