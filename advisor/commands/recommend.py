@@ -38,6 +38,7 @@ def recommend(
     head_dim: DimOption = None,
     d_model: DimOption = None,
     d_ff: DimOption = None,
+    d_out: DimOption = None,
     causal: Causal = None,
     dtype: Annotated[str | None, typer.Option(help="Element type.")] = None,
     regime: Annotated[str | None, Regime] = None,
@@ -48,6 +49,9 @@ def recommend(
     device: Annotated[str | None, Device] = None,
     force: Annotated[
         bool, typer.Option("--force", help="Answer from stale rows too, and say what has changed since.")
+    ] = False,
+    single: Annotated[
+        bool, typer.Option("--single", help="Only the one setting that loses least where a server cannot switch.")
     ] = False,
     output: Annotated[str, typer.Option("--format", help=FORMATS)] = "text",
     counters: Annotated[
@@ -65,7 +69,14 @@ def recommend(
     if output not in launch.FORMATS:
         raise UnknownName("no such format", got=output, allowed=", ".join(launch.FORMATS))
     shape = shape_of(
-        batch=batch, heads=heads, kv_heads=kv_heads, head_dim=head_dim, d_model=d_model, d_ff=d_ff, causal=causal
+        batch=batch,
+        heads=heads,
+        kv_heads=kv_heads,
+        head_dim=head_dim,
+        d_model=d_model,
+        d_ff=d_ff,
+        d_out=d_out,
+        causal=causal,
     )
     named = {"dtype": dtype, "regime": regime}
     wanted = {**shape, **{name: value for name, value in named.items() if value is not None}}
@@ -80,17 +91,20 @@ def recommend(
         questions, notes = serving.questions_of(answers), ()
     for note in (*notes, *policy.notes):
         say(note)
-    many = model_config is not None or len({answer.kernel for answer, _ in answers}) > 1
-    many = many and output in ("text", "json") and policy.site.gpu is None
-    sheet = serving.sheet(policy, questions, dict.fromkeys(sizes(n), 1.0), machine) if many else None
+    several = model_config is not None or len({answer.kernel for answer, _ in answers}) > 1
+    wanted_sheet = single or (several and output in ("text", "json") and policy.site.gpu is None)
+    weights = dict.fromkeys(sizes(n), 1.0)
+    sheet = serving.sheet(policy, questions, weights, machine) if wanted_sheet else None
+    if single and sheet is not None:
+        answers = [(serving.setting_of(sheet), max(weights))]
     moves = [moved.of(policy.sections(answer.kernel), answer, size) if counters else {} for answer, size in answers]
     if as_json or output == "json":
         told = zip(answers, moves, strict=True)
         more = {} if sheet is None else serving.to_dict(sheet, launch.to_dict)
         emit({"answers": [{**launch.to_dict(answer, size), **move} for (answer, size), move in told], **more})
         return
-    if sheet is not None:
-        typer.echo(sheets.text(sheet))
+    if sheet is not None and output == "text":
+        typer.echo(sheets.single_text(sheet) if single else sheets.text(sheet))
         return
     if output in launch.TABLES:
         typer.echo(launch.tabled(output, answers))

@@ -34,6 +34,7 @@ def tune(
     head_dim: DimOption = None,
     d_model: DimOption = None,
     d_ff: DimOption = None,
+    d_out: DimOption = None,
     causal: Causal = None,
     dtype: Annotated[
         str | None, typer.Option(help="Element type. Default: float32, or the model's where the kernel has it.")
@@ -70,7 +71,14 @@ def tune(
     from advisor.asked import Wanted
 
     shape = shape_of(
-        batch=batch, heads=heads, kv_heads=kv_heads, head_dim=head_dim, d_model=d_model, d_ff=d_ff, causal=causal
+        batch=batch,
+        heads=heads,
+        kv_heads=kv_heads,
+        head_dim=head_dim,
+        d_model=d_model,
+        d_ff=d_ff,
+        d_out=d_out,
+        causal=causal,
     )
     request = tuning.TuneRequest(
         kernels=pipeline.kernel_names(kernel, kernel_dir or ()),
