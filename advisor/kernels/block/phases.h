@@ -9,9 +9,8 @@
 
 #include <omp.h>
 
+#include "layer_norm.h"
 #include "packed.h"
-#include "scale.h"
-#include "squares.h"
 
 /* Attention of a strip of query rows, with all that it needs. */
 #include "../forward/tiled.c"
@@ -123,12 +122,6 @@ static void add_to(const Task *t, const real *sums, const real *plus, int64_t d,
 #pragma omp simd
         for (int64_t k = 0; k < t->some; k++) to[at + k] = plus[at + k] + sums[i * t->row + k];
     }
-}
-
-static void norm_rows(const Layer *l, const real *x, const real *g, real *to) {
-#pragma omp for schedule(static)
-    for (int64_t i = 0; i < l->rows; i++)
-        scaled(0, x + i * l->d, g, scale_of(squares_of(x + i * l->d, l->d), l->d), l->d, to + i * l->d);
 }
 
 INLINE void project_task(const int FUSED, const Block *c, const Packed *w, const Room *r, int64_t task, real *own) {

@@ -7,7 +7,7 @@
 }
 
 The result is the tensor that the library returns, as a server uses it; see docs/add-a-variant.md.
-"""
+"""  # noqa: E501
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -24,16 +24,15 @@ def prepare(buffers: Sequence[Any], dims: tuple[int, ...], threads: int) -> Call
     batch, heads, kv_heads, head_dim, d_model, _, causal, n = dims
     with torch.inference_mode():  # so made, tensors leave autograd out of every later call
         x, g1, wqkv, wo, g2, wg, wu, wd = (torch.from_numpy(one) for one in buffers[:8])
-    F = torch.nn.functional
-    split, grouped = (heads, kv_heads, kv_heads), heads != kv_heads
+    of, split, grouped = torch.nn.functional, (heads, kv_heads, kv_heads), heads != kv_heads
 
     def call() -> Any:
-        qkv = F.linear(F.rms_norm(x, (d_model,), g1, EPS), wqkv).view(batch, n, -1, head_dim).transpose(1, 2)
+        qkv = of.linear(of.rms_norm(x, (d_model,), g1, EPS), wqkv).view(batch, n, -1, head_dim).transpose(1, 2)
         q, k, v = qkv.split(split, 1)
-        out = F.scaled_dot_product_attention(q, k, v, is_causal=bool(causal), enable_gqa=grouped)
-        middle = F.linear(out.transpose(1, 2).reshape(batch, n, -1), wo).add_(x)
-        normal = F.rms_norm(middle, (d_model,), g2, EPS)
-        return F.linear(F.silu(F.linear(normal, wg), inplace=True).mul_(F.linear(normal, wu)), wd).add_(middle)
+        out = of.scaled_dot_product_attention(q, k, v, is_causal=bool(causal), enable_gqa=grouped)
+        middle = of.linear(out.transpose(1, 2).reshape(batch, n, -1), wo).add_(x)
+        normal = of.rms_norm(middle, (d_model,), g2, EPS)
+        return of.linear(of.silu(of.linear(normal, wg), inplace=True).mul_(of.linear(normal, wu)), wd).add_(middle)
 
     return call
 
