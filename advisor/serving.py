@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from advisor import model as models
 from advisor.asked import CACHE, ROWS, SEQUENCE, Wanted, is_training, of_model, role
-from advisor.errors import AdvisorError
+from advisor.errors import AdvisorError, BadInput
 from advisor.kernels import registry
 from advisor.paths import machine_dir
 from advisor.pipeline import Where, kernel_names, load
@@ -199,6 +199,21 @@ def _as_answer(policy: Policy, best: Single) -> Answer | None:
         basis=best.basis,
         why=f"the setting that loses least where a server cannot switch, of {best.compared} compared",
     )
+
+
+def setting_of(found: Sheet) -> Answer:
+    """The single setting as an answer.
+
+    Raises:
+        BadInput: there is none.
+    """
+    if found.setting is None:
+        raise BadInput(
+            "a single setting follows from what was measured at these n",
+            got="nothing" if found.single is None else "a placement that makes no sense here",
+            next_step="tune the kernels first, or ask at sizes within the tuned region",
+        )
+    return found.setting
 
 
 # --- for programs ---

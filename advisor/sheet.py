@@ -29,8 +29,12 @@ def text(found: Sheet) -> str:
         lines = [line for line in found.lines if line.phase == phase]
         if lines:
             parts.append("\n".join([title, _table(lines), *_reasons(lines)]))
-    parts.append("\n".join(_single(found)))
-    return "\n\n".join(parts)
+    return "\n\n".join([*parts, *filter(None, [single_text(found)])])
+
+
+def single_text(found: Sheet) -> str:
+    """The single setting, what it loses, and the lines that apply it."""
+    return "\n".join(_single(found))
 
 
 def _table(lines: Sequence[Line]) -> str:

@@ -110,3 +110,15 @@ def test_a_model_without_tables_gets_careful_answers_and_no_single_setting(place
 def test_a_model_that_cannot_be_read_is_refused(place):
     done = CliRunner().invoke(app, ["recommend", "--n", "64", "--model-config", str(place / "none")])
     assert done.exit_code == 1
+
+
+def test_the_single_setting_can_be_had_in_any_format(place):
+    words = ("--n", "4096", *MODEL, str(place), "--single")
+    assert recommended(place, *words).startswith("where a server cannot switch")
+    assert "export OMP_NUM_THREADS=4" in recommended(place, *words, "--format", "env")
+    told = json.loads(recommended(place, *words, "--json"))
+    assert [(one["kernel"], one["threads"]) for one in told["answers"]] == [("all kernels", 4)]
+    (place / "decode.table.json").unlink()
+    (place / "rmsnorm.table.json").unlink()
+    done = CliRunner().invoke(app, ["recommend", *words, "--format", "env"])
+    assert done.exit_code == 1

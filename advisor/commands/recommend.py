@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
@@ -21,6 +22,10 @@ from advisor.commands.common import (
 )
 from advisor.errors import BadInput, UnknownName
 from advisor.guard import say
+
+if TYPE_CHECKING:
+    from advisor.answers import Answer
+    from advisor.serving import Sheet
 
 FORMATS = (
     "text for people; to start something: env, numactl, taskset, omp-places, llama.cpp, vllm, torch, systemd, slurm, "
@@ -61,7 +66,6 @@ def recommend(
 ) -> None:
     """Say what to run with at this size, how sure that is, and why."""
     from advisor import moved, pipeline, serving
-    from advisor import sheet as sheets
     from advisor.arguments import sizes
     from advisor.asked import Wanted
     from advisor.policy import launch
@@ -98,27 +102,58 @@ def recommend(
     if single and sheet is not None:
         answers = [(serving.setting_of(sheet), max(weights))]
     moves = [moved.of(policy.sections(answer.kernel), answer, size) if counters else {} for answer, size in answers]
-    if as_json or output == "json":
-        told = zip(answers, moves, strict=True)
+    _tell(_Told(answers, tuple(moves), sheet, "json" if as_json else output, single))
+
+
+class _Told(NamedTuple):
+    """What there is to tell: answers with their n, what each call moves, the sheet where one was asked for; how."""
+
+    answers: Sequence[tuple[Answer, int]]
+    moves: Sequence[dict[str, Any]]
+    sheet: Sheet | None
+    output: str
+    single: bool
+
+
+def _tell(told: _Told) -> None:
+    """Print it.
+
+    Raises:
+        BadInput: several answers, in a format of one.
+    """
+    from advisor import serving
+    from advisor import sheet as sheets
+    from advisor.policy import launch
+
+    output, sheet = told.output, told.sheet
+    if output == "json":
         more = {} if sheet is None else serving.to_dict(sheet, launch.to_dict)
-        emit({"answers": [{**launch.to_dict(answer, size), **move} for (answer, size), move in told], **more})
-        return
-    if sheet is not None and output == "text":
-        typer.echo(sheets.single_text(sheet) if single else sheets.text(sheet))
-        return
-    if output in launch.TABLES:
-        typer.echo(launch.tabled(output, answers))
-        return
-    if output != "text" and len(answers) > 1:  # a shell would take them all, and the last would win unseen
+        pairs = zip(told.answers, told.moves, strict=True)
+        emit({"answers": [{**launch.to_dict(answer, n), **move} for (answer, n), move in pairs], **more})
+    elif sheet is not None and output == "text":
+        typer.echo(sheets.single_text(sheet) if told.single else sheets.text(sheet))
+    elif output in launch.TABLES:
+        typer.echo(launch.tabled(output, told.answers))
+    else:
+        _one_by_one(told)
+
+
+def _one_by_one(told: _Told) -> None:
+    """A sheet an answer, or the one answer of a format that starts something. Raises BadInput."""
+    from advisor import moved
+    from advisor.policy import launch
+
+    output = told.output
+    if output != "text" and len(told.answers) > 1:  # a shell would take them all, and the last would win unseen
         raise BadInput(
             f"--format {output} prints one answer",
-            got=f"{len(answers)} answers",
-            allowed="one kernel, one shape and one size",
+            got=f"{len(told.answers)} answers",
+            allowed="one kernel, one shape and one size, or --single",
             next_step="name them, for example --kernel decode --heads 1 --n 4096",
         )
-    for (answer, size), move in zip(answers, moves, strict=True):
+    for (answer, n), move in zip(told.answers, told.moves, strict=True):
         for warning in (*answer.warnings, *launch.unsaid(output, answer)) if output != "text" else ():
             say(warning)  # the sheet has them
-        typer.echo(launch.render(output, answer, size))
+        typer.echo(launch.render(output, answer, n))
         if move and output == "text":
             typer.echo(f"  counted  {moved.sentence(move)}")
