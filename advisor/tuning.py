@@ -18,6 +18,7 @@ from advisor import __version__, codec, device, model, paths
 from advisor.asked import Own, Wanted, default_sizes, of_model
 from advisor.device import CPU, is_device
 from advisor.errors import AdvisorError, BadInput, UnknownName
+from advisor.gate import Bar
 from advisor.kernels import pools, registry
 from advisor.kernels.available import check as check_tools
 from advisor.kernels.gpu import memory
@@ -77,6 +78,7 @@ class TuneRequest(NamedTuple):
     `device`: cpu, or cuda:N, the number that CUDA programs started here would use. `counters`: count what the winners
     move, on a device.
     `started`: when the command was, on the monotonic clock: a budget counts from then; None: from when it is asked for.
+    `bar`: what a choice must beat the table's by to take its place, and over which calls.
     """
 
     kernels: tuple[str, ...]
@@ -96,6 +98,7 @@ class TuneRequest(NamedTuple):
     device: str = CPU
     counters: bool = False
     started: float | None = None
+    bar: Bar = Bar()
     own: tuple[Own, ...] = ()
 
 
@@ -199,6 +202,7 @@ def _look(machine: Machine) -> _Seen:
 
 
 def _tune_one(asked: TuneRequest, kernel: str, machine: Machine, progress: Progress, turn: _Turn) -> TuneResult:
+    from advisor import gate
     from advisor.kernels.executors import pool_for
     from advisor.policy.store import Saved, save_table
     from advisor.search.counting import reserve_s
@@ -213,8 +217,10 @@ def _tune_one(asked: TuneRequest, kernel: str, machine: Machine, progress: Progr
     request = _request(asked, kernel, machine, budget_s)._replace(others=seen.recorded)
     folder = folder_of(machine)
     log_path, table_path = os.path.join(folder, "measurements.jsonl"), os.path.join(folder, f"{kernel}.table.json")
-    aside = set_aside(log_path)
-    before = past(log_path, request)
+    aside, stands = set_aside(log_path), gate.standing(table_path)
+    request = request._replace(keep=gate.keep(stands, request.problems))
+    before = gate.landed_only(past(log_path, request), stands, request.problems[0])
+    decision = None
     with Log(log_path) as log, pool_for(machine, request.spec, request.variants, asked.seed) as pool:
         outcome = search(request, pool, log, progress)
         table = _learn(before, outcome, request, asked)
@@ -223,7 +229,12 @@ def _tune_one(asked: TuneRequest, kernel: str, machine: Machine, progress: Progr
             pool.crew.close()  # its workers hold memory
             tuning = _Tuning(request, pool, log, progress, outcome, until, before)
             outcome, table = _run_again(tuning, table, lambda left: _learn(before, left, request, asked))
-        if table is not None and not outcome.interrupted and not asked.exhaustive:
+        if table is not None:
+            landed = gate.land(stands, outcome, request, asked.bar)
+            outcome, decision = landed.outcome, landed.decision
+            table = landed.table or _learn(before, outcome, request, asked)
+        changes = decision is not None and decision.changes
+        if table is not None and changes and not outcome.interrupted and not asked.exhaustive:
             tuning = _Tuning(request, pool, log, progress, outcome, until, before)
             table, interrupted = _hold_out(tuning, table)
             outcome = outcome._replace(interrupted=interrupted)
@@ -236,18 +247,19 @@ def _tune_one(asked: TuneRequest, kernel: str, machine: Machine, progress: Progr
             outcome = outcome._replace(interrupted=interrupted)
             again = save_table(table_path, _with_counters(table, machine, log_path))
             saved = Saved(again.table, (*saved.notes, *again.notes))
-    notes = [
-        *filter(None, [aside, seen.sentence, _not_cold(request), _without_torch(asked, machine)]),
-        *outcome.notes,
-        *failures(outcome.trials),
-        *pools.notes(outcome.trials),
-        *before.notes,
-        *(saved.notes if saved else ()),
-    ]
+    notes = [*filter(None, [aside, seen.sentence]), *_notes(asked, request, outcome), *before.notes]
+    notes += [] if saved is None else saved.notes
+    notes += gate.record(decision, table_path, request, saved.table) if decision and saved else ()
     table = saved.table if saved else None
     absent, failed = missing(outcome, request, table)
     done = TuneResult(kernel, outcome, table, table_path, log_path, absent, tuple(notes), failed)
-    return done._replace(objective=asked.objective, device=_device(machine), counted=counted)
+    return done._replace(objective=asked.objective, device=_device(machine), counted=counted, decision=decision)
+
+
+def _notes(asked: TuneRequest, request: Request, outcome: Outcome) -> list[str]:
+    """What the user should know of a run."""
+    left_out = filter(None, [_not_cold(request), _without_torch(asked, request.machine)])
+    return [*left_out, *outcome.notes, *failures(outcome.trials), *pools.notes(outcome.trials)]
 
 
 def _device(machine: Machine) -> str | None:

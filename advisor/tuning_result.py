@@ -12,6 +12,7 @@ from advisor.records import Choice, Measurement, Problem, Section, Table, Verdic
 
 if TYPE_CHECKING:
     from advisor.kernels.gpu.counts import Counting
+    from advisor.policy.landing import Decision
     from advisor.search.request import Outcome, Request
 
 OUT_OF_TIME = ("the time is used", "interrupted")
@@ -22,7 +23,7 @@ class TuneResult(NamedTuple):
     """One kernel's tuning. `table` None and `missing` not empty where no table could be made or not all was done.
 
     `failed`: nothing came of it, and neither more time nor --resume would help. `device`: the GPU in a few words.
-    `counted`: what was counted of the winners, where that was asked for.
+    `counted`: what was counted of the winners, where that was asked for. `decision`: what became of it at the gate.
     """
 
     kernel: str
@@ -36,6 +37,7 @@ class TuneResult(NamedTuple):
     objective: str = "latency"
     device: str | None = None
     counted: tuple[Counting, ...] = ()
+    decision: Decision | None = None
 
 
 def of_shape(table: Table, problem: Problem) -> Table:
@@ -127,6 +129,12 @@ def chosen(result: TuneResult, verdict: Verdict) -> Choice:
     return picked(verdict, result.objective, result.outcome.stolen, result.outcome.energy)
 
 
+def _landing_json(decision: Decision) -> dict[str, Any]:
+    """What became of a tuning at the gate."""
+    told = {name: getattr(decision, name) for name in ("verdict", "why", "gain", "bar", "lands")}
+    return {**told, "added": list(decision.added)}
+
+
 def result_json(result: TuneResult) -> dict[str, Any]:
     """The document of `advisor tune --json`."""
     outcome = result.outcome
@@ -145,6 +153,7 @@ def result_json(result: TuneResult) -> dict[str, Any]:
         "interrupted": outcome.interrupted,
         "missing": result.missing,
         "notes": list(result.notes),
+        "landing": None if result.decision is None else _landing_json(result.decision),
     }
     if outcome.regrets:
         document["regret"] = [

@@ -73,13 +73,21 @@ def save_table(path: str, table: Table, lock_limit_s: float = LOCK_LIMIT_S) -> S
         BadInput: the file holds a table of another kernel or machine, or the new table makes no sense.
     """
     os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
-    with _locked(path, lock_limit_s):
+    with locked(path, lock_limit_s):
         old, notes = _read_old(path)
         merged = with_id(table if old is None else merge(old, table))
-        document = {"schema": codec.schema_of("table"), **codec.to_json(merged)}
-        tablefile.check_table(document)
-        replace(path, codec.dumps(merged, "table", indent=1) + "\n")
+        put(path, merged)
     return Saved(merged, notes)
+
+
+def put(path: str, table: Table) -> None:
+    """Write a table as it is in the place of what lies there; the caller holds the lock.
+
+    Raises:
+        BadInput: it makes no sense.
+    """
+    tablefile.check_table({"schema": codec.schema_of("table"), **codec.to_json(table)})
+    replace(path, codec.dumps(table, "table", indent=1) + "\n")
 
 
 def with_id(table: Table) -> Table:
@@ -120,7 +128,12 @@ def _remember(section: Section, then: Pairs, now: Pairs) -> Section:
 
 
 @contextmanager
-def _locked(path: str, limit_s: float) -> Iterator[None]:
+def locked(path: str, limit_s: float = LOCK_LIMIT_S) -> Iterator[None]:
+    """Hold the lock of a file for a block.
+
+    Raises:
+        Busy: another writer held it for longer.
+    """
     try:
         with FileLock(f"{path}.lock", timeout=limit_s):
             yield

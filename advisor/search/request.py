@@ -42,7 +42,7 @@ class Options(NamedTuple):
 class Request(NamedTuple):
     """One tuning run. `problems` differ in n alone, ascending. `environment`: versions that measurements depend on.
 
-    `others`: who else used the machine before it began, for the log.
+    `others`: who else used the machine before it began, for the log. `keep`: what the table says now, which races.
     """
 
     machine: Machine
@@ -53,6 +53,7 @@ class Request(NamedTuple):
     session: str
     environment: Pairs = ()
     others: Pairs = ()
+    keep: tuple[tuple[Problem, Choice], ...] = ()
 
 
 def space_hash(request: Request) -> str:

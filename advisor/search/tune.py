@@ -111,15 +111,18 @@ def tune(
 
 
 def _incumbents(run: Run) -> Incumbents:
-    """What earlier runs on this machine picked, each n by its last race; as of its start where a run is resumed."""
+    """What earlier runs on this machine picked, each n by its last race, and what the table says; as of its start where
+    a run is resumed."""
     if run.known.incumbents is not None:
         return run.known.incumbents
     before, objective = past(run.log.path, run.request), run.request.options.objective
     last = {verdict.problem: verdict for verdict in before.verdicts if verdict.purpose == "final"}
     wanted = (last[problem] for problem in run.request.problems if problem in last)
-    return {
-        v.problem: (*dict.fromkeys((picked(v, objective, before.stolen, before.energy), v.winner)),) for v in wanted
-    }
+    found = {v.problem: (picked(v, objective, before.stolen, before.energy), v.winner) for v in wanted}
+    table = dict(run.request.keep)
+    # what the table says first: the last race may have been won by a choice that did not land
+    told = {problem: (table[problem], *found.get(problem, ())) for problem in run.request.problems if problem in table}
+    return {problem: (*dict.fromkeys(choices),) for problem, choices in {**found, **told}.items()}
 
 
 def _all(run: Run) -> None:

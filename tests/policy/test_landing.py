@@ -1,0 +1,125 @@
+"""The landing gate, decided from made-up races: what lands, what stays, and what is said of it."""
+
+import datetime
+
+import pytest
+from tabling import DEFAULT, FOUR, ONE, PASSIVE, TWO, choice, problem, race
+
+from advisor.policy import landing, ledger
+from advisor.policy.landing import Incumbent, as_landed, compare, decide, mechanism
+
+NOW = datetime.datetime(2026, 1, 2, 3, 4, 5, tzinfo=datetime.UTC)
+
+
+def judged(times, picks, weights=None, bar=landing.BAR, **old):
+    """times: n -> choice -> ns; picks: n -> what the table says. The fastest is the candidate."""
+    verdicts = [race(n, {**at}) for n, at in times.items()]
+    candidate = {v.problem.n: v.winner for v in verdicts}
+    compared = compare(verdicts, picks, candidate, weights or {})
+    added = [n for n in times if n not in picks]
+    return decide(Incumbent(picks, **old), compared, "latency", added, bar)
+
+
+def test_a_first_table_lands():
+    decision = judged({64: {ONE: 2.0, TWO: 1.0}}, {})
+    assert (decision.verdict, decision.lands, decision.gain) == ("first", True, None)
+
+
+@pytest.mark.parametrize(("ratio", "verdict"), [(1.016, "faster"), (1.0149, "kept"), (1.0, "kept")])
+def test_the_bar_decides(ratio, verdict):
+    decision = judged({64: {ONE: ratio, TWO: 1.0}}, {64: ONE})
+    assert decision.verdict == verdict if ratio > 1 else decision.verdict in ("kept", "same")
+    assert decision.lands == (decision.verdict in ("faster", "same"))
+
+
+def test_another_bar_decides_otherwise():
+    times, picks = {64: {ONE: 1.05, TWO: 1.0}}, {64: ONE}
+    assert judged(times, picks, bar=0.1).verdict == "kept"
+    assert judged(times, picks, bar=0.0).verdict == "faster"
+
+
+def test_without_a_workload_only_the_n_that_differ_count():
+    times = {n: {ONE: 1.0, TWO: 9.0} for n in (64, 128, 256, 512)}
+    times[1024] = {ONE: 1.1, TWO: 1.0}
+    decision = judged(times, dict.fromkeys(times, ONE))
+    assert decision.verdict == "faster"
+    assert decision.gain == pytest.approx(1.1)
+
+
+def test_a_workload_weighs_the_n():
+    times = {64: {ONE: 1.2, TWO: 1.0}, 1024: {ONE: 1.0, TWO: 1.0001}}
+    picks = {64: ONE, 1024: ONE}
+    assert judged(times, picks, {64: 0.9, 1024: 0.1}).verdict == "faster"
+    rare = judged(times, picks, {64: 0.01, 1024: 0.99})
+    assert rare.verdict == "kept"
+    assert rare.gain == pytest.approx(1.2**0.01)
+
+
+def test_a_gain_here_and_a_loss_there_are_weighed_against_each_other():
+    verdicts = [race(64, {ONE: 1.3, TWO: 1.0}), race(1024, {ONE: 1.0, TWO: 1.4})]
+    compared = compare(verdicts, {64: ONE, 1024: ONE}, {64: TWO, 1024: TWO}, {})
+    assert decide(Incumbent({64: ONE, 1024: ONE}), compared, "latency", (), 0.015).verdict == "kept"
+
+
+def test_the_same_choices_are_measured_anew():
+    decision = judged({64: {ONE: 1.0, TWO: 2.0}}, {64: ONE})
+    assert (decision.verdict, decision.lands, decision.changes) == ("same", True, True)
+
+
+def test_what_is_stale_gone_or_wrong_gives_way():
+    times, picks = {64: {ONE: 1.001, TWO: 1.0}}, {64: ONE}
+    assert judged(times, picks, changed=("compiler was 12, is 13",)).verdict == "stale"
+    assert "compiler was 12, is 13" in judged(times, picks, changed=("compiler was 12, is 13",)).why
+    assert judged(times, picks, gone=("split",)).verdict == "gone"
+    assert judged(times, picks, objective="robust").verdict == "objective"
+    assert judged({64: {ONE: float("inf"), TWO: 1.0}}, picks).verdict == "wrong"
+
+
+def test_new_n_are_added_and_the_old_ones_stay():
+    decision = judged({64: {ONE: 1.001, TWO: 1.0}, 96: {ONE: 2.0, TWO: 1.0}}, {64: ONE})
+    assert (decision.verdict, decision.lands, decision.changes, decision.added) == ("extended", False, True, (96,))
+    assert "n = 96 added" in decision.why
+
+
+def test_a_table_s_choice_that_was_in_no_race_stays():
+    decision = judged({64: {TWO: 1.0, FOUR: 2.0}}, {64: ONE})
+    assert (decision.verdict, decision.gain) == ("unraced", None)
+    assert not decision.changes
+
+
+def test_what_did_not_land_does_not_come_in_through_the_log():
+    verdict = race(64, {ONE: 1.01, TWO: 1.0, FOUR: 3.0})
+    (kept,) = as_landed([verdict], problem(96), {64: ONE})
+    assert kept.winner == ONE
+    assert {s.choice: s.outcome for s in kept.standings} == {ONE: "winner", TWO: "tie", FOUR: "slower"}
+    assert next(s.ratio for s in kept.standings if s.choice == FOUR) == pytest.approx(3 / 1.01)
+    assert as_landed([verdict], problem(96, heads=4), {64: ONE}) == (verdict,)
+    assert as_landed([verdict], problem(96), {128: ONE}) == (verdict,)
+    assert as_landed([verdict], problem(96), {64: choice("other")}) == (verdict,)
+
+
+def test_the_mechanism_names_what_differs():
+    assert mechanism(ONE, FOUR) == "threads 1 -> 4"
+    assert mechanism(choice(unroll=1), choice(unroll=4)) == "unroll 1 -> 4"
+    assert mechanism(choice(process=DEFAULT), choice(process=PASSIVE)) == "wait_policy default -> passive"
+    assert mechanism(choice("a"), choice("b")) == "variant a -> b"
+    assert mechanism(ONE, ONE) == ""
+
+
+def test_the_ledger_has_the_reason_the_mechanism_and_the_figures(tmp_path):
+    decision = judged({64: {ONE: 1.01, TWO: 1.0}, 1024: {ONE: 1.0, TWO: 3.0}}, {64: ONE, 1024: ONE})
+    ledger.append(str(tmp_path), ledger.entry(decision, problem(64), "s1", "0123456789ab", NOW))
+    (line,) = ledger.read(str(tmp_path), "decode")
+    assert (line["verdict"], line["landed"], line["kernel"]) == ("kept", False, "decode")
+    assert line["gain"] == pytest.approx(1.01)
+    (one,) = line["compared"]
+    assert (one["n"], one["mechanism"]) == (64, "threads 1 -> 2")
+    assert ledger.read(str(tmp_path), "forward") == ()
+
+
+def test_the_ledger_is_bounded_and_survives_a_torn_line(tmp_path, monkeypatch):
+    monkeypatch.setattr(ledger, "MOST", 5)
+    (tmp_path / ledger.NAME).write_text('{"kernel": "decode", "torn', "utf-8")
+    for i in range(9):
+        ledger.append(str(tmp_path), {"kernel": "decode", "i": i})
+    assert [line["i"] for line in ledger.read(str(tmp_path))] == [4, 5, 6, 7, 8]
