@@ -8,10 +8,12 @@ device).
 from __future__ import annotations
 
 import fcntl
+import gzip
 import os
 import stat
 import threading
 import time
+import zlib
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
@@ -219,14 +221,14 @@ def read(path: str) -> Records:
 
     Raises:
         Missing: there is no such file.
-        BadInput: it is a folder, a pipe or a device.
+        BadInput: it is a folder, a pipe or a device, or a packed file that is cut.
         SchemaError: a session was written by a newer major version.
     """
     try:
         if not stat.S_ISREG(os.stat(path).st_mode):  # reading a pipe would wait for ever
             raise BadInput("the log must be a regular file", got=path, next_step="move what lies there away")
         with open(path, "rb") as file:
-            lines = file.read().split(b"\n")
+            lines = _unpacked(file.read(), path).split(b"\n")
     except FileNotFoundError as error:
         raise Missing("the log must exist", got=path, next_step="run `advisor tune`") from error
     records, notes = [], []
@@ -237,6 +239,16 @@ def read(path: str) -> Records:
         records += [record] if record is not None else []
         notes += [note] if note else []
     return Records(tuple(records), _few(list(dict.fromkeys(notes)), path))
+
+
+def _unpacked(raw: bytes, path: str) -> bytes:
+    """The bytes of a log, also of one that was packed with gzip, as shipped policies have them."""
+    if raw[:2] != b"\x1f\x8b":
+        return raw
+    try:
+        return gzip.decompress(raw)
+    except (OSError, EOFError, zlib.error) as error:
+        raise BadInput("a packed log must be whole", got=path, next_step=str(error)) from error
 
 
 def _few(notes: list[str], path: str) -> tuple[str, ...]:

@@ -29,12 +29,14 @@ CORE, REACH, OUT, HOLE, WORKER = "#bebebe", "#ffffff", "#f08080", "#ffffff", "#7
 """Sources: hwloc utils/lstopo/lstopo-draw.c for cores, packages and nodes; red and green as there for forbidden and
 running."""
 
+SCOPE = "advisor-machine"
+"""Class of the drawing: its style says nothing of other drawings on the same page."""
+
 _STYLE = (
-    f"text{{font:{FONT:g}px monospace;fill:#000}}"
-    "rect{stroke:#000;stroke-width:1}"
-    ".hole{stroke-dasharray:3 3;stroke:#888}"
-    ".worker{font-weight:bold}"
-    ".small{font-size:10px}"
+    f".{SCOPE} text{{font:{FONT:g}px monospace;fill:#000}}"
+    f".{SCOPE} rect{{stroke:#000;stroke-width:1}}"
+    f".{SCOPE} .hole{{stroke-dasharray:3 3;stroke:#888}}"
+    f".{SCOPE} .worker{{font-weight:bold}}"
 )
 
 
@@ -62,7 +64,7 @@ def svg(machine: Machine, chosen: Sequence[int] = ()) -> str:
     title = f"{machine.model_name or 'machine'}, {len(machine.online_cpus)} CPUs"
     return "\n".join(
         [
-            f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:g}" height="{height:g}" '
+            f'<svg xmlns="http://www.w3.org/2000/svg" class="{SCOPE}" width="{width:g}" height="{height:g}" '
             f'viewBox="0 0 {width:g} {height:g}" role="img" aria-label={quoteattr(title)}>',
             f"<title>{escape(title)}</title>",
             f"<style>{_STYLE}</style>",

@@ -10,7 +10,7 @@ from advisor.policy.launch.kubernetes import kubernetes
 from advisor.policy.launch.llama import llama
 from advisor.policy.launch.openmp import omp_places
 from advisor.policy.launch.pinning import GUARD, numactl, taskset
-from advisor.policy.launch.sheet import duration, text
+from advisor.policy.launch.sheet import duration, process_words, team_words, text
 from advisor.policy.launch.shell import device_variables, env
 from advisor.policy.launch.slurm import slurm
 from advisor.policy.launch.systemd import systemd
@@ -37,11 +37,13 @@ __all__ = [
     "markdown",
     "numactl",
     "omp_places",
+    "process_words",
     "render",
     "slurm",
     "systemd",
     "tabled",
     "taskset",
+    "team_words",
     "text",
     "to_dict",
     "torch",

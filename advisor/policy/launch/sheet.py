@@ -23,7 +23,7 @@ def text(answer: Answer, n: int) -> str:
 
 
 def _host_rows(answer: Answer) -> list[tuple[str, str]]:
-    return [("threads", _team_words(answer)), ("process", _process_words(answer))]
+    return [("threads", team_words(answer)), ("process", process_words(answer))]
 
 
 def _device_rows(answer: Answer, n: int) -> list[tuple[str, str]]:
@@ -40,7 +40,8 @@ def _build_words(answer: Answer) -> str:
     return f"{answer.variant}{f' ({knobs})' if knobs else ''}, {answer.compiler}{flags}"
 
 
-def _team_words(answer: Answer) -> str:
+def team_words(answer: Answer) -> str:
+    """How many threads, and where."""
     if answer.cpus is None:
         return f"{answer.threads}, not pinned"
     return (
@@ -48,7 +49,8 @@ def _team_words(answer: Answer) -> str:
     )
 
 
-def _process_words(answer: Answer) -> str:
+def process_words(answer: Answer) -> str:
+    """How the process must be started."""
     spin = "" if answer.spin is None else f", GOMP_SPINCOUNT={answer.spin}"
     memory = "" if answer.memory_policy == "default" else f", memory policy {answer.memory_policy}"
     return f"wait policy {answer.wait_policy}{spin}{memory}"

@@ -1,0 +1,200 @@
+"""From a log and tables to what is drawn: times by threads or variant, the chosen path, regret. Pure functions.
+
+Records of a log are read as plain data; one that lacks a field is left out, as it could be written by a newer advisor.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from advisor import codec
+from advisor.errors import AdvisorError
+from advisor.records import Choice, Pairs, Point, Row, Section, Table, pairs
+from advisor.search.samples import smooth_p25
+from advisor.tuning_result import best_section
+
+LOOKS = ("search", "nearby", "rest")
+"""Phases of a log whose trials are first looks: nothing stole time from them on purpose."""
+
+ENOUGH = 9
+"""Rounds from which a race's figures count. Source: docs/search.md."""
+
+Json = Mapping[str, Any]
+
+
+class Key(NamedTuple):
+    """What one group of figures is about: everything of a problem but n."""
+
+    kernel: str
+    dtype: str
+    shape: Pairs
+    regime: str
+
+
+class Timed(NamedTuple):
+    """The time of one choice at one n; `raced`: from a race, else from a first look."""
+
+    n: int
+    choice: Json
+    ns: float
+    raced: bool
+
+
+class Dot(NamedTuple):
+    """The best time at one n with so many threads, or on a GPU with one variant (`at`)."""
+
+    n: int
+    at: int | str
+    ns: float
+    choice: Json
+    raced: bool
+
+
+class Step(NamedTuple):
+    """The table's choice at one n that it speaks of.
+
+    `ns`: its time, measured or as others published it. `point`: all figures of a measurement. `regret`: from the latest
+    race there. `basis`: EXACT where it was measured here. Figures are None where there are none.
+    """
+
+    n: int
+    choice: Choice
+    ns: float | None
+    point: Point | None
+    default_ns: float | None
+    regret: float | None
+    basis: str = "EXACT"
+
+
+class HeldOutAt(NamedTuple):
+    """Regret at one n that was not tuned, of one process part."""
+
+    n: int
+    regret: float
+
+
+def keys(tables: Iterable[Table]) -> tuple[Key, ...]:
+    """The problems that tables answer, in their order."""
+    found = [Key(table.kernel, s.dtype, s.shape, s.regime) for table in tables for s in table.sections]
+    return tuple(dict.fromkeys(found))
+
+
+# --- the log ---
+
+
+def timed(records: Iterable[Json]) -> dict[Key, list[Timed]]:
+    """Every choice that was timed on a quiet machine: the latest race of each, else the latest look."""
+    best: dict[Key, dict[tuple[int, str], Timed]] = {}
+    for record in records:
+        for key, one in _times_of(record):
+            known = best.setdefault(key, {})
+            name = one.n, json.dumps(one.choice, sort_keys=True)
+            if one.raced or name not in known or not known[name].raced:
+                known[name] = one
+    return {key: list(known.values()) for key, known in best.items()}
+
+
+def _times_of(record: Json) -> Iterator[tuple[Key, Timed]]:
+    try:
+        if record["kind"] == "trial" and record["phase"] in LOOKS:
+            done = record["measurement"]
+            if done["status"] == "ok" and done["samples_ns"]:
+                yield _key(done["problem"]), Timed(*_place(done), smooth_p25(done["samples_ns"]), raced=False)
+        elif record["kind"] == "verdict":
+            verdict = record["verdict"]
+            for one in verdict["standings"]:
+                if one["summary"]:
+                    place = verdict["problem"]["n"], one["choice"]
+                    yield _key(verdict["problem"]), Timed(*place, one["summary"]["p25_ns"], verdict["rounds"] >= ENOUGH)
+    except (KeyError, TypeError, ValueError):
+        return
+
+
+def _place(done: Json) -> tuple[int, Json]:
+    return done["problem"]["n"], done["choice"]
+
+
+def _key(problem: Json) -> Key:
+    return Key(problem["kernel"], problem["dtype"], pairs(problem["shape"]), problem.get("regime", "warm"))
+
+
+def dots(found: Iterable[Timed]) -> tuple[Dot, ...]:
+    """The fastest choice at each n with each number of threads, or of each variant on a GPU; in the order of both."""
+    best: dict[tuple[int, int | str], Dot] = {}
+    for one in found:
+        try:
+            team = one.choice["team"]
+            at = one.choice["build"]["variant"] if team is None else int(team["threads"])
+        except (KeyError, TypeError, ValueError):
+            continue
+        known = best.get((one.n, at))
+        if known is None or one.ns < known.ns:
+            best[one.n, at] = Dot(one.n, at, one.ns, one.choice, one.raced)
+    return tuple(best[name] for name in sorted(best, key=lambda name: (name[0], str(name[1]).zfill(9))))
+
+
+# --- the table ---
+
+
+def path(table: Table, key: Key, records: Sequence[Json]) -> tuple[Step, ...]:
+    """What `advisor recommend` says at each tuned n of a problem."""
+    sections = sections_of(table, key)
+    regrets = _regrets(key, records)
+    own = table._replace(sections=sections)
+    found = []
+    for n in sorted({n for section in sections for n in section.tuned_n}):
+        section = best_section(own, n)
+        row = next((row for row in section.rows if row.low <= n <= row.high), None)
+        if row is not None:
+            point = next((point for point in row.points if point.n == n), None)
+            ns = _published_ns(row, n) if point is None else point.summary.p25_ns
+            basis = str(dict(section.extra).get("basis") or "EXACT")
+            regret = regrets.get((n, row.choice))
+            found.append(Step(n, row.choice, ns, point, _default_ns(section, n), regret, basis))
+    return tuple(found)
+
+
+def _published_ns(row: Row, n: int) -> float | None:
+    """The time that others printed for n."""
+    printed = dict(row.extra).get("published") or ()
+    return next((float(one["time_ns"]) for one in printed if one["n"] == n and one.get("time_ns")), None)
+
+
+def sections_of(table: Table, key: Key) -> tuple[Section, ...]:
+    """Sections of one problem, one a process part."""
+    return tuple(s for s in table.sections if (table.kernel, s.dtype, s.shape, s.regime) == key)
+
+
+def _default_ns(section: Section, n: int) -> float | None:
+    return next((point.summary.p25_ns for point in section.default_points if point.n == n), None)
+
+
+def _regrets(key: Key, records: Iterable[Json]) -> dict[tuple[int, Choice], float]:
+    """(n, choice) -> regret of the choice in the latest final race there."""
+    found: dict[tuple[int, Choice], float] = {}
+    for record in records:
+        try:
+            if record["kind"] != "verdict" or record["verdict"]["purpose"] != "final":
+                continue
+            verdict = record["verdict"]
+            if _key(verdict["problem"]) != key:
+                continue
+            for one in verdict["standings"]:
+                if one.get("regret") is not None:
+                    choice: Choice = codec.from_json(Choice, one["choice"], "standing")
+                    found[verdict["problem"]["n"], choice] = max(1.0, float(one["regret"]))
+        except (KeyError, TypeError, ValueError, AdvisorError):
+            continue
+    return found
+
+
+def heldout(table: Table, key: Key) -> tuple[HeldOutAt, ...]:
+    """Regret at every n that was held out, the worst of the process parts that have one there."""
+    worst: dict[int, float] = {}
+    for section in sections_of(table, key):
+        if section.heldout is not None:
+            for n, regret in zip(section.heldout.n, section.heldout.regret, strict=True):
+                worst[n] = max(regret, worst.get(n, 1.0))
+    return tuple(HeldOutAt(n, worst[n]) for n in sorted(worst))

@@ -1,0 +1,67 @@
+"""What a report is made from: the folder of one machine, with its description, tables and log."""
+
+from __future__ import annotations
+
+import os
+from typing import Any, NamedTuple
+
+from advisor.errors import AdvisorError, Missing
+from advisor.policy import store
+from advisor.records import Machine, Table
+from advisor.search import log
+from advisor.topology.probe import read_machine
+
+LOGS = ("measurements.jsonl", "measurements.jsonl.gz")
+"""The log of a machine's folder, and that of a shipped policy."""
+
+
+class Material(NamedTuple):
+    """All of one folder. `machine`: None where it cannot be read; `notes`: what could not be, and why."""
+
+    folder: str
+    machine: Machine | None
+    tables: tuple[Table, ...]
+    records: tuple[dict[str, Any], ...]
+    notes: tuple[str, ...]
+
+
+def gather(folder: str, kernels: tuple[str, ...] = ()) -> Material:
+    """Read a folder; what cannot be read is left out with a note.
+
+    Args:
+        folder: of a machine, or of a shipped policy.
+        kernels: these alone; none: all.
+
+    Raises:
+        Missing: it has no table that can be read, or none of the kernels.
+    """
+    machine, notes = _machine(folder)
+    found = store.tables(folder)
+    tables = tuple(one.table for one in found if one.table and (not kernels or one.table.kernel in kernels))
+    notes += [f"{os.path.basename(one.path)} was refused: {one.note}" for one in found if one.table is None]
+    if not tables:
+        wanted = f" of {', '.join(kernels)}" if kernels else ""
+        raise Missing(
+            f"a report needs a table{wanted}", got=folder, next_step="; ".join([*notes, "run `advisor tune`"])
+        )
+    records, more = _log(folder)
+    return Material(folder, machine, tables, records, (*notes, *more))
+
+
+def _machine(folder: str) -> tuple[Machine | None, list[str]]:
+    try:
+        return read_machine(os.path.join(folder, "machine.json")), []
+    except AdvisorError as error:
+        return None, [f"the machine cannot be drawn: {error}"]
+
+
+def _log(folder: str) -> tuple[tuple[dict[str, Any], ...], tuple[str, ...]]:
+    """Records of the first log that is there, with notes."""
+    for name in LOGS:
+        path = os.path.join(folder, name)
+        if os.path.exists(path):
+            try:
+                return log.read(path)
+            except (AdvisorError, OSError) as error:
+                return (), (f"{name} cannot be read: {error}",)
+    return (), ("no log lies beside the tables: figures are those of the chosen path alone",)

@@ -1,0 +1,60 @@
+"""advisor report: a file, whole or not at all, from this machine's folder or another's."""
+
+import json
+
+import pytest
+from report_fixtures import folder
+from typer.testing import CliRunner
+
+from advisor.cli import app
+
+plotly = pytest.importorskip("plotly", reason="no plotly here")
+
+
+def report(*words, home=None):
+    environment = {} if home is None else {"ADVISOR_HOME": str(home)}
+    done = CliRunner().invoke(app, ["report", *words], env=environment)
+    return done.exit_code, done.stdout, done.stderr
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    return folder(tmp_path_factory.mktemp("command"))
+
+
+def test_it_writes_one_file_and_says_how_large(place, tmp_path):
+    path = tmp_path / "r.html"
+    path.write_text("old")
+    code, out, err = report("--machine", f"{place}/machine.json", "--out", str(path))
+    assert (code, err) == (0, "")
+    assert "4 figures" in out
+    assert path.read_text("utf-8").startswith("<!DOCTYPE html>")
+    assert [found.name for found in tmp_path.iterdir()] == ["r.html"]
+
+
+def test_for_programs_it_lists_the_chapters(place, tmp_path):
+    path = tmp_path / "r.html"
+    code, out, _ = report("--machine", f"{place}/machine.json", "--out", str(path), "--json")
+    told = json.loads(out)
+    assert (code, told["path"], told["figures"], told["notes"]) == (0, str(path), 4, [])
+    assert told["chapters"][0] == "The machine"
+
+
+def test_a_kernel_without_a_table_is_refused(place, tmp_path):
+    words = ("--machine", f"{place}/machine.json", "--kernel", "forward", "--out", str(tmp_path / "r.html"))
+    code, _, err = report(*words)
+    assert code == 1
+    assert "a report needs a table of forward" in err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_untuned_machine_is_told_to_tune(tmp_path):
+    code, _, err = report("--out", str(tmp_path / "r.html"), home=tmp_path)
+    assert code == 1
+    assert "run `advisor tune`" in err
+
+
+def test_a_place_that_cannot_be_written_to_is_named(place, tmp_path):
+    code, _, err = report("--machine", f"{place}/machine.json", "--out", str(tmp_path / "absent" / "r.html"))
+    assert code == 1
+    assert "absent" in err
