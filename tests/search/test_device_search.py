@@ -77,6 +77,34 @@ def test_the_time_a_worker_takes_to_start_is_no_problems_share(tmp_path):
     assert {verdict.problem.n for verdict in outcome.verdicts if verdict.purpose == "final"} == {1024, 16384}
 
 
+class Loading(FakeExecutor):
+    """Every variant loads for a second and a half when it is first called."""
+
+    def __init__(self):
+        super().__init__(call_ns)
+        self.loaded = set()
+
+    def measure(self, problem, choice, ask):
+        self.clock.now += 0.0 if choice.build.variant in self.loaded else 1.5
+        self.loaded.add(choice.build.variant)
+        return super().measure(problem, choice, ask)
+
+
+def test_what_variants_load_at_their_first_call_is_not_the_first_problems_share(tmp_path):
+    sizes = (1024, 1919, 1920, 1921)
+    outcome = sweep(tmp_path, Loading(), sizes, budget_s=40.0)
+    first = {trial.choice.build.variant for trial in outcome.trials if trial.problem.n == 1024}
+    assert first == {variant.name for variant in OWN}
+    assert {verdict.problem.n for verdict in outcome.verdicts if verdict.purpose == "final"} == {*sizes}
+
+
+def test_loading_takes_no_more_than_a_part_of_a_small_budget(tmp_path):
+    outcome = sweep(tmp_path, Loading(), (1024, 16384), budget_s=8.0)
+    small = next(report for report in outcome.reports if report.problem.n == 1024)
+    assert small.search_s < 0.75 * 8.0
+    assert any(verdict.problem.n == 16384 for verdict in outcome.verdicts)
+
+
 def listed(n=16384):
     machine, problem = machine_of(whole({}), gpu()), spec().problem(n, "float16", **SHAPE)
     return space(machine, spec(), OWN, problem, TOOLS)
