@@ -21,6 +21,8 @@ from advisor.commands.common import (
     shape_of,
 )
 from advisor.commands.recommend import recommend
+from advisor.commands.report import report
+from advisor.commands.run import SETTINGS, run
 from advisor.commands.tune import tune
 from advisor.errors import BadInput
 from advisor.guard import DONE, FAILED, PARTLY, say
@@ -88,6 +90,8 @@ def probe(
 
 app.command()(tune)
 app.command()(recommend)
+app.command(context_settings=SETTINGS)(run)
+app.command()(report)
 
 
 @app.command()
