@@ -23,6 +23,7 @@ from advisor.commands.common import (
 from advisor.commands.recommend import recommend
 from advisor.commands.report import report
 from advisor.commands.run import SETTINGS, run
+from advisor.commands.transfer import transfer
 from advisor.commands.tune import tune
 from advisor.errors import BadInput
 from advisor.guard import DONE, FAILED, PARTLY, say
@@ -90,6 +91,7 @@ def probe(
 
 app.command()(tune)
 app.command()(recommend)
+app.command()(transfer)
 app.command(context_settings=SETTINGS)(run)
 app.command()(report)
 
