@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from advisor.records import Choice, Machine, Problem
 from advisor.search.elsewhere import Elsewhere, Group, machines
 from advisor.search.learned import learn
-from advisor.search.portable import RULES, by_program, listed
+from advisor.search.portable import RULES, Portable, by_program, listed
 from advisor.search.rungs import Asked, Guess, Way, common, learned, nearest
 from advisor.search.traits import spot_of
 
@@ -62,7 +62,10 @@ def everything(known: Sequence[Elsewhere], asked: Asked, with_model: bool) -> li
 
 def in_order(guesses: Sequence[Guess], quick: bool) -> list[Guess]:
     """Distinct guesses: as they come, or in a quick search the first and then the least sure."""
-    distinct = list({guess.what: guess for guess in reversed(guesses)}.values())[::-1]
+    found: dict[Portable, Guess] = {}
+    for guess in guesses:
+        found.setdefault(guess.what, guess)
+    distinct = list(found.values())
     if not quick:
         return distinct
     return distinct[:1] + sorted(distinct[1:], key=lambda guess: -min(guess.spread, math.inf))

@@ -3,7 +3,7 @@ import itertools
 import numpy as np
 import pytest
 
-from advisor.search.portfolio import elsewhere_log, in_company, levels, portfolio, promising, unlike
+from advisor.search.portfolio import elsewhere_log, in_company, levels, portfolio, promising, unlike, weighed
 
 SQUARE = [{"a": a, "b": b} for a, b in itertools.product(range(5), range(5))]
 
@@ -67,3 +67,17 @@ def test_after_failures_the_most_unlike_of_the_promising_comes_first():
     away = np.abs(listed[rows, 0] - listed[500, 0])
     assert abs(listed[picked[0], 0] - listed[500, 0]) == pytest.approx(away.max())
     assert np.sign(listed[picked[0], 0] - 0.5) != np.sign(listed[picked[1], 0] - 0.5)
+
+
+def test_the_first_pick_follows_the_nearer_machine_and_the_next_hedge():
+    one, other = machine(2.0, a0b0=0.0), machine(2.0, a3b3=0.0)
+    both, places, free = np.array([one, other]), levels(SQUARE), np.ones(len(SQUARE), bool)
+    near, far = (portfolio(weighed(both, distances), places, free, 2) for distances in ((0.0, 9.0), (9.0, 0.0)))
+    assert (near[0], far[0]) == (at(a=0, b=0), at(a=3, b=3))
+    assert set(near) == set(far)
+
+
+def test_equal_distances_weigh_as_none():
+    both = np.array([machine(2.0, a0b0=0.0), machine(2.0, a3b3=0.0, a0b0=1.0)])
+    free = np.ones(len(SQUARE), bool)
+    assert in_company(weighed(both, [3.0, 3.0]), levels(SQUARE), free) == in_company(both, levels(SQUARE), free)
