@@ -69,6 +69,14 @@ def started(make: Callable[[], Child]) -> Child:
         return make()
 
 
+class Patience(NamedTuple):
+    """Seconds that a worker is waited for: of checking and timing, and of making inputs and reference (None: the
+    usual)."""
+
+    limit_s: float
+    inputs_s: float | None = None
+
+
 class Child:
     """A running worker. Between questions it is parked (stopped) where its program says so."""
 
@@ -160,16 +168,17 @@ class Child:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.pid, number)
 
-    def ask(self, trial: Any, limit_s: float) -> Answer:
+    def ask(self, trial: Any, limit_s: float, inputs_s: float | None = None) -> Answer:
         """Let it do a trial; it is parked afterwards, or killed when it has died, hung, or is unsound.
 
         Args:
             trial: what to do, a message that its program takes.
-            limit_s: wall-clock limit of checking and timing together; inputs have a limit of their own.
+            limit_s: wall-clock limit of checking and timing together.
+            inputs_s: the limit of making inputs and reference; None, and at most: INPUTS_LIMIT_S.
         """
         self.wake()
         try:
-            answer = self._ask(trial, limit_s)
+            answer = self._ask(trial, Patience(limit_s, min(INPUTS_LIMIT_S, inputs_s or INPUTS_LIMIT_S)))
         except BaseException:
             self.kill()
             raise
@@ -179,22 +188,23 @@ class Child:
             self.park()
         return answer
 
-    def _ask(self, trial: Any, limit_s: float) -> Answer:
+    def _ask(self, trial: Any, patience: Patience) -> Answer:
+        inputs_s = patience.inputs_s or INPUTS_LIMIT_S
         try:
             self._send(trial)
-            message, in_time = self._next(time.monotonic() + INPUTS_LIMIT_S)
+            message, in_time = self._next(time.monotonic() + inputs_s)
             doing = "making inputs and reference"
             if message == Phase("inputs"):
-                message, in_time = self._next(time.monotonic() + INPUTS_LIMIT_S)
+                message, in_time = self._next(time.monotonic() + inputs_s)
             if message == Phase("run"):
                 doing = "running"
-                message, in_time = self._next(time.monotonic() + limit_s)
+                message, in_time = self._next(time.monotonic() + patience.limit_s)
         except (BrokenPipeError, BadInput) as error:
             message, in_time, doing = None, True, str(error)
         if isinstance(message, Reply):
             return Answer(message.status, message.reason, message)
         if not in_time:
-            limit = limit_s if doing == "running" else INPUTS_LIMIT_S
+            limit = patience.limit_s if doing == "running" else inputs_s
             return Answer("timeout", f"killed after {limit:g} s of {doing}", None)
         return Answer("crashed", self._why(), None)
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from advisor.errors import WorkerDied
 from advisor.installed import library_of
-from advisor.kernels.child import Answer, Child, cpu_program, started
+from advisor.kernels.child import Answer, Child, Patience, cpu_program, started
 from advisor.kernels.messages import Hello, Trial
 from advisor.records import Choice, Problem, Process, Team
 
@@ -99,7 +99,7 @@ class Crew:
             except WorkerDied:
                 self.drop(lane)
 
-    def ask(self, lane: Lane, trial: Trial, limit_s: float) -> Answer:
+    def ask(self, lane: Lane, trial: Trial, patience: Patience) -> Answer:
         """Ask the worker of a lane, started now when there is none; forget it when it does not come back.
 
         Raises:
@@ -110,7 +110,7 @@ class Crew:
             if other is not worker:
                 other.child.wait_parked()
         try:
-            answer = worker.child.ask(trial, limit_s)
+            answer = worker.child.ask(trial, patience.limit_s, patience.inputs_s)
         except BaseException:
             self.drop(lane)
             raise

@@ -18,6 +18,7 @@ class Ask(NamedTuple):
         quiet: repeat samples in which something else held a thread off its CPU. False keeps every sample, the regime in
             which interference is what one wants to see, and ends after the time of so many samples, however many there
             are by then.
+        inputs_s: limit of making inputs and reference, which is not the choice's doing; None: the executor's own.
     """
 
     samples: int
@@ -25,6 +26,7 @@ class Ask(NamedTuple):
     sample_s: float = 0.001
     give_up_ns: float | None = None
     quiet: bool = True
+    inputs_s: float | None = None
 
 
 class Executor(Protocol):

@@ -17,7 +17,7 @@ from typing import NamedTuple
 from advisor.errors import AdvisorError, BadInput, BuildError, WorkerDied
 from advisor.kernels import plausible, shelf
 from advisor.kernels.build import Recipe, build, make_recipe
-from advisor.kernels.child import Answer
+from advisor.kernels.child import Answer, Patience
 from advisor.kernels.crew import Crew, Lane, lane_of
 from advisor.kernels.edges import edges
 from advisor.kernels.executor import Ask
@@ -183,7 +183,7 @@ class WorkerPool:
         except AdvisorError as error:
             return skipped._replace(reason=str(error))
         try:
-            answer = self.crew.ask(lane, trial, ask.limit_s)
+            answer = self.crew.ask(lane, trial, Patience(ask.limit_s, ask.inputs_s))
         except WorkerDied as error:  # not the choice's doing: it may be tried again
             return skipped._replace(reason=str(error), compile_s=built.seconds)
         found = _measurement(problem, choice, answer, trial, (before, _limits()))

@@ -117,13 +117,15 @@ class Run:
             return before
         options = self.request.options
         best_ns = self.best_ns.get(problem)
-        limit_s = min(options.trial_limit_s, max(0.0, self.deadline - self.clock()) + GRACE_S)
+        left_s = max(0.0, self.deadline - self.clock()) + GRACE_S
+        limit_s = min(options.trial_limit_s, left_s)
+        ask = protocol.look(options.quick, limit_s, best_ns)
+        ask = ask if math.isinf(left_s) else ask._replace(inputs_s=left_s)
         watch = self._watched(problem)
-        measurement = watch.mark(
-            finite(self.executor.measure(problem, choice, protocol.look(options.quick, limit_s, best_ns)))
-        )
+        measurement = watch.mark(finite(self.executor.measure(problem, choice, ask)))
         self._account(measurement)
-        if measurement.status == "timeout" and limit_s < options.trial_limit_s:  # the budget's end, not the choice's
+        ended = limit_s < options.trial_limit_s or self.out_of_time()
+        if measurement.status == "timeout" and ended:  # the budget's end, not the choice's
             return measurement._replace(status="skipped", reason="the budget ended before it did")
         self.remember(measurement)
         self._write("trial", choice_id=digest(choice), phase=phase, measurement=to_json(measurement))

@@ -458,7 +458,7 @@ def test_a_new_source_of_the_same_name_is_another_choice(tmp_path, pool, found):
 def test_edges_are_checked_once_a_build_whichever_worker_does_it(pool, found, monkeypatch):
     sent = []
     real = Child.ask
-    monkeypatch.setattr(Child, "ask", lambda self, trial, limit: sent.append(trial) or real(self, trial, limit))
+    monkeypatch.setattr(Child, "ask", lambda self, trial, *limits: sent.append(trial) or real(self, trial, *limits))
     problem, choice = fixtures.problem(100), fixtures.choice(found["plain"])
     assert pool.check(problem, choice, 60.0).status == "ok"
     for _ in range(2):
@@ -468,6 +468,13 @@ def test_edges_are_checked_once_a_build_whichever_worker_does_it(pool, found, mo
     other = choice._replace(team=choice.team._replace(threads=2))
     assert pool.measure(problem, other, ASK).status == "ok"
     assert [len(trial.edges) > 0 for trial in sent] == [False, True, False, False, True]
+
+
+def test_inputs_and_reference_are_made_within_their_own_limit(pool, found):
+    problem, choice = fixtures.problem(1 << 20), fixtures.choice(found["plain"])
+    late = pool.measure(problem, choice, ASK._replace(inputs_s=0.02))
+    assert late.status == "timeout"
+    assert "making inputs and reference" in late.reason
 
 
 def test_preparing_starts_the_workers_that_choices_need(pool, found):
