@@ -8,6 +8,7 @@ from collections.abc import Callable
 from advisor.kernels import registry
 from advisor.records import Problem
 from advisor.validate.records import Node, Series, Window
+from advisor.validate.request import paper_shape
 
 NODE = Node("made up", cpus=8, numa_nodes=1, last_level_bytes=32 << 20, stack_limit_bytes=8 << 20)
 
@@ -18,7 +19,7 @@ spec = functools.cache(registry.spec)
 def problem(kernel: str, n: int, dtype: str | None = None) -> Problem:
     """The paper's shape."""
     real = dtype or ("float32" if kernel == "decode" else "float64")
-    return spec(kernel).problem(n, dtype=real, batch=2, heads=1, kv_heads=1, head_dim=64)
+    return spec(kernel).problem(n, dtype=real, **paper_shape(spec(kernel)))
 
 
 def made(kernel: str, variant: str, n: int, threads: int, ns: float, **changes) -> Series:

@@ -1,4 +1,4 @@
-"""The paper's findings on attention on CPUs, one function each: its figure, ours, the verdict. Pure.
+"""The paper's findings on CPUs, one function each: its figure, ours, the verdict. Pure. Section 6: section_six.py.
 
 A verdict is `not testable here` where this machine or this run cannot show the thing either way: too few CPUs, sizes
 that were not measured. It says which.
@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from itertools import pairwise
-from typing import NamedTuple
 
 from advisor.validate import judge, published
 from advisor.validate.records import (
@@ -20,18 +19,15 @@ from advisor.validate.records import (
     Estimate,
     Finding,
     Fusion,
-    Growth,
     Node,
     Plateau,
     Series,
-    StackCheck,
 )
+from advisor.validate.section_six import SECTION_SIX
+from advisor.validate.verdicts import CLEAR, Case, Evidence, above, below, verdict, words
 
 EXPONENT_BAND = 0.25
 """An exponent so far from the predicted one still counts: the paper's own, from single shots, lie up to 0.37 away."""
-
-CLEAR = 1.10
-"""A slowdown that counts: under it, caches and neighbours explain as much."""
 
 PARITY = 1.25
 """Ratios between 1 / PARITY and PARITY are parity: the paper calls its 1.19 that."""
@@ -63,26 +59,6 @@ CROWD_WORST, CROWD_GAIN, CROWD_N = 2.9, 1.35, 16384
 STACK_TEST = "tests/kernels/*/test_*_variants.py do the same with stacks of 8 MB and 1 MB a thread"
 
 
-class Evidence(NamedTuple):
-    """All that findings may rest on."""
-
-    node: Node
-    series: tuple[Series, ...]
-    growth: tuple[Growth, ...]
-    crossovers: tuple[Crossover, ...]
-    fusions: tuple[Fusion, ...]
-    plateau: tuple[Plateau, ...]
-    stack: tuple[StackCheck, ...]
-
-
-class _Case(NamedTuple):
-    """A verdict in the making."""
-
-    ours: str
-    verdict: str
-    why: str
-
-
 def findings(evidence: Evidence) -> tuple[Finding, ...]:
     """Every finding, in the order of the paper."""
     rows = [
@@ -98,6 +74,7 @@ def findings(evidence: Evidence) -> tuple[Finding, ...]:
         ("decode: that is a plateau and fades with n", "5.1", "flat to n=32768; 1.28x at n=1048576", fades),
         ("decode: twice as many threads as cores cost little", "5.2", "Anvil: at most 2.9x", crowd_costs),
         ("decode: and pay at large n", "5.2", "Anvil: 1.35x faster from n=16384", crowd_pays),
+        *SECTION_SIX,
     ]
     found = [Finding(name, section, paper, *case(evidence)) for name, section, paper, case in rows]
     return (*found, *_elsewhere())
@@ -105,34 +82,14 @@ def findings(evidence: Evidence) -> tuple[Finding, ...]:
 
 def _elsewhere() -> tuple[Finding, ...]:
     """What no CPU run of ours can say."""
-    fortran = "not measured: no Fortran attention variants"
     gpu = "a run on CPUs says nothing on GPUs"
     return (
-        Finding("C is faster than Fortran on CPUs", "6.1", "0.54 to 0.84 (MLP)", "-", NOT_TESTABLE, fortran),
         Finding("forward moves twice the predicted bytes", "3.3", "151.4 of 75.5 MB (A100)", "-", NOT_TESTABLE, gpu),
         Finding("atomics decide fused on GPUs", "4.3-4.7", "1.14-1.84x, then 0.40-0.92x", "-", NOT_TESTABLE, gpu),
         Finding("decode on GPU grows with n", "5.3", "225x over 1024x in n (A100)", "-", NOT_TESTABLE, gpu),
+        Finding("Fortran is faster than C on GPUs", "6.2", "1.45 to 2.81 (norm and MLP)", "-", NOT_TESTABLE, gpu),
+        Finding("the block moves more than M_block", "6.2", "15.74 of 10.49 MB (A100)", "-", NOT_TESTABLE, gpu),
     )
-
-
-def words(found: Estimate | None) -> str:
-    """A figure with its interval, where there is one."""
-    if found is None:
-        return "-"
-    ends = "" if found.low is None or found.high is None else f" [{found.low:.2f}, {found.high:.2f}]"
-    return f"{found.value:.2f}{ends}"
-
-
-def _verdict(good: bool) -> str:
-    return REPRODUCED if good else NOT_REPRODUCED
-
-
-def _above(found: Estimate, limit: float) -> bool:
-    return (found.value if found.low is None else found.low) > limit
-
-
-def _below(found: Estimate, limit: float) -> bool:
-    return (found.value if found.high is None else found.high) < limit
 
 
 def paper_form(series: Iterable[Series], kernel: str) -> str | None:
@@ -153,35 +110,35 @@ def _forward(evidence: Evidence) -> list[Crossover]:
 # --- section 3.1 ---
 
 
-def best_grows(evidence: Evidence) -> _Case:
+def best_grows(evidence: Evidence) -> Case:
     """Compare the best count of the smallest n with that of the largest."""
     lines = _forward(evidence)
     if len(lines) < 2:
-        return _Case("-", NOT_TESTABLE, "fewer than two sizes with two thread counts")
+        return Case("-", NOT_TESTABLE, "fewer than two sizes with two thread counts")
     ours = f"{lines[0].variant}: " + ", ".join(f"{c.best} at n={c.n}" for c in lines)
     most = max(lines[0].tried)
     capped = {min(c.published, most) for c in lines if c.published is not None}
     if len(capped) < 2 and lines[0].best >= lines[-1].best:
-        return _Case(ours, NOT_TESTABLE, f"the paper's own table, cut at {most} threads, shows no growth at these n")
+        return Case(ours, NOT_TESTABLE, f"the paper's own table, cut at {most} threads, shows no growth at these n")
     grew = lines[0].best < lines[-1].best and lines[-1].best not in lines[0].tied
-    return _Case(ours, _verdict(grew), f"counts up to {most}; the paper's go to {published.THREADS}")
+    return Case(ours, verdict(grew), f"counts up to {most}; the paper's go to {published.THREADS}")
 
 
-def small_n_hurt(evidence: Evidence) -> _Case:
+def small_n_hurt(evidence: Evidence) -> Case:
     """All threads over the best, at the smallest n that table 1 has."""
     lines = [c for c in _forward(evidence) if c.published is not None and c.all_over_best is not None]
     if not lines:
-        return _Case("-", NOT_TESTABLE, "no size of table 1 was measured with all threads")
+        return Case("-", NOT_TESTABLE, "no size of table 1 was measured with all threads")
     first = lines[0]
     most = evidence.node.cpus
     over = first.all_over_best or Estimate(1.0, None, None)
     best = "all are best" if first.best == most else f"best {first.best}"
     ours = f"{first.variant}: {most} threads {words(over)}x at n={first.n}, {best}"
-    if _above(over, CLEAR):
-        return _Case(ours, REPRODUCED, f"{most} CPUs where the paper has {published.THREADS}")
+    if above(over, CLEAR):
+        return Case(ours, REPRODUCED, f"{most} CPUs where the paper has {published.THREADS}")
     if most <= (first.published or 0):
-        return _Case(ours, NOT_TESTABLE, f"the paper's best there, {first.published} threads, is all we have or more")
-    return _Case(ours, NOT_REPRODUCED, f"under {CLEAR}x on {most} CPUs")
+        return Case(ours, NOT_TESTABLE, f"the paper's best there, {first.published} threads, is all we have or more")
+    return Case(ours, NOT_REPRODUCED, f"under {CLEAR}x on {most} CPUs")
 
 
 def _published_exponents() -> str:
@@ -192,38 +149,38 @@ def _published_exponents() -> str:
     return f"exponent {whole:.2f} from n={rows[0].n} to {rows[-1].n}, {min(steps):.2f} to {max(steps):.2f} a doubling"
 
 
-def quadratic(evidence: Evidence) -> _Case:
+def quadratic(evidence: Evidence) -> Case:
     """The exponent over the whole range and over the last step, with one thread."""
     form = paper_form(evidence.series, "forward")
     line = judge.by_variant(judge.pinned(judge.good(evidence.series, "forward"), evidence.node)).get(
         ("forward", form or "", 1), []
     )
     if len(line) < 2:
-        return _Case("-", NOT_TESTABLE, "fewer than two sizes with one thread")
+        return Case("-", NOT_TESTABLE, "fewer than two sizes with one thread")
     whole, last = judge.growth_between(line[0], line[-1]), judge.growth_between(line[-2], line[-1])
     ours = f"{form}: {words(whole.exponent)} from n={whole.low_n} to {whole.high_n}, last step {words(last.exponent)}"
     low, high = (whole.by_flops + side * EXPONENT_BAND for side in (-1, 1))
     why = f"predicted {whole.by_flops:.2f} by flops, {whole.by_moved:.2f} by elements moved; band {EXPONENT_BAND}"
     if low <= whole.exponent.value <= high:
-        return _Case(ours, REPRODUCED, why)
-    if whole.exponent.low is None or not (_above(whole.exponent, high) or _below(whole.exponent, low)):
-        return _Case(ours, NOT_TESTABLE, f"{why}; too noisy, or too few rounds, to tell it from that")
-    return _Case(ours, NOT_REPRODUCED, why)
+        return Case(ours, REPRODUCED, why)
+    if whole.exponent.low is None or not (above(whole.exponent, high) or below(whole.exponent, low)):
+        return Case(ours, NOT_TESTABLE, f"{why}; too noisy, or too few rounds, to tell it from that")
+    return Case(ours, NOT_REPRODUCED, why)
 
 
-def speed_up(evidence: Evidence) -> _Case:
+def speed_up(evidence: Evidence) -> Case:
     """One thread over the best, at the largest n."""
     lines = [c for c in _forward(evidence) if c.speedup is not None]
     if evidence.node.cpus < 2 or not lines:
-        return _Case("-", NOT_TESTABLE, "one CPU, or no size with one thread and more")
+        return Case("-", NOT_TESTABLE, "one CPU, or no size with one thread and more")
     last = lines[-1]
     up = last.speedup or Estimate(1.0, None, None)
     share = up.value / evidence.node.cpus
     ours = f"{last.variant}: {words(up)}x on {evidence.node.cpus} CPUs at n={last.n}: {share:.2f} a CPU"
     if last.n < LARGE_N:
-        return _Case(ours, NOT_TESTABLE, f"the largest n is under {LARGE_N}")
+        return Case(ours, NOT_TESTABLE, f"the largest n is under {LARGE_N}")
     why = f"at least {EFFICIENCY} a CPU; fewer CPUs share more bandwidth each"
-    return _Case(ours, _verdict(share >= EFFICIENCY), why)
+    return Case(ours, verdict(share >= EFFICIENCY), why)
 
 
 # --- section 4 ---
@@ -241,57 +198,57 @@ def _fusion_words(found: Fusion) -> str:
     return f"{found.variant} / {found.baseline}: {words(found.ratio)} at n={found.n}, {found.threads}T"
 
 
-def fused_wins(evidence: Evidence) -> _Case:
+def fused_wins(evidence: Evidence) -> Case:
     """Over the baseline, with all threads, from FUSION_N on."""
     found = _best_fusion(evidence, evidence.node.cpus)
     if found is None:
-        return _Case("-", NOT_TESTABLE, "no fused variant ran beside forward + backward")
+        return Case("-", NOT_TESTABLE, "no fused variant ran beside forward + backward")
     if found.n < FUSION_N:
-        return _Case(_fusion_words(found), NOT_TESTABLE, f"n={FUSION_N} was not measured: ask for it, with more budget")
-    return _Case(_fusion_words(found), _verdict(_below(found.ratio, 1.0)), "below 1 with its whole interval")
+        return Case(_fusion_words(found), NOT_TESTABLE, f"n={FUSION_N} was not measured: ask for it, with more budget")
+    return Case(_fusion_words(found), verdict(below(found.ratio, 1.0)), "below 1 with its whole interval")
 
 
-def fused_alone(evidence: Evidence) -> _Case:
+def fused_alone(evidence: Evidence) -> Case:
     """Over the baseline, with one thread, at the largest n."""
     found = _best_fusion(evidence, 1)
     if found is None:
-        return _Case("-", NOT_TESTABLE, "no fused variant ran beside forward + backward with one thread")
+        return Case("-", NOT_TESTABLE, "no fused variant ran beside forward + backward with one thread")
     if found.n < LARGE_N:
-        return _Case(_fusion_words(found), NOT_TESTABLE, f"the largest n is under {LARGE_N}")
+        return Case(_fusion_words(found), NOT_TESTABLE, f"the largest n is under {LARGE_N}")
     good = 1 / PARITY <= found.ratio.value <= PARITY
-    return _Case(
-        _fusion_words(found), _verdict(good), f"within {1 / PARITY:.2f} and {PARITY}; the paper's n is {FUSION_N}"
+    return Case(
+        _fusion_words(found), verdict(good), f"within {1 / PARITY:.2f} and {PARITY}; the paper's n is {FUSION_N}"
     )
 
 
-def fused_scales(evidence: Evidence) -> _Case:
+def fused_scales(evidence: Evidence) -> Case:
     """The same variant over the same baseline, with one thread and with all."""
     most = evidence.node.cpus
     wide = _best_fusion(evidence, most)
     if wide is None or most < 2:
-        return _Case("-", NOT_TESTABLE, "one CPU, or no fused variant beside forward + backward")
+        return Case("-", NOT_TESTABLE, "one CPU, or no fused variant beside forward + backward")
     same = [f for f in evidence.fusions if (f.variant, f.baseline, f.n) == (wide.variant, wide.baseline, wide.n)]
     alone = next((f for f in same if f.threads == 1), None)
     if alone is None:
-        return _Case(_fusion_words(wide), NOT_TESTABLE, "not measured with one thread")
+        return Case(_fusion_words(wide), NOT_TESTABLE, "not measured with one thread")
     ours = f"{_fusion_words(alone)}; {words(wide.ratio)} with {most}T"
     if wide.n < LARGE_N:
-        return _Case(ours, NOT_TESTABLE, f"the largest n is under {LARGE_N}")
-    grew = _below(wide.ratio, (alone.ratio.low or alone.ratio.value) / APART)
-    return _Case(ours, _verdict(grew), "the intervals must lie apart; the paper's n is 4096")
+        return Case(ours, NOT_TESTABLE, f"the largest n is under {LARGE_N}")
+    grew = below(wide.ratio, (alone.ratio.low or alone.ratio.value) / APART)
+    return Case(ours, verdict(grew), "the intervals must lie apart; the paper's n is 4096")
 
 
-def stack_crash(evidence: Evidence) -> _Case:
+def stack_crash(evidence: Evidence) -> Case:
     """Our variants at the size that crashed the paper's: scratch is on the heap, so none should."""
     if not evidence.stack:
-        return _Case("-", NOT_TESTABLE, "backward and fused were not asked for, or have no variants")
+        return Case("-", NOT_TESTABLE, "backward and fused were not asked for, or have no variants")
     limit = evidence.node.stack_limit_bytes
     under = "no stack limit" if limit is None else f"stack limit {limit / 2**20:.0f} MB"
     crashed = [check for check in evidence.stack if check.status != "ok"]
     ours = f"{len(evidence.stack) - len(crashed)} of {len(evidence.stack)} variants right at 8 MB, {under}"
     if crashed:
-        return _Case(f"{ours}; {crashed[0].variant}: {crashed[0].status}", REPRODUCED, crashed[0].reason[:120])
-    return _Case(ours, NOT_REPRODUCED, f"as meant: no reductions of arrays; {STACK_TEST}")
+        return Case(f"{ours}; {crashed[0].variant}: {crashed[0].status}", REPRODUCED, crashed[0].reason[:120])
+    return Case(ours, NOT_REPRODUCED, f"as meant: no reductions of arrays; {STACK_TEST}")
 
 
 # --- section 5 ---
@@ -326,11 +283,11 @@ def _cause(node: Node) -> str:
     return f"one core was stolen; on {node.numa_nodes} NUMA nodes this run does not tell the causes apart"
 
 
-def stalls(evidence: Evidence) -> _Case:
+def stalls(evidence: Evidence) -> Case:
     """All threads over half of them at the smallest n, beside one busy neighbour."""
     lines = _stolen(evidence)
     if not lines or evidence.node.cpus < 2:
-        return _Case("-", NOT_TESTABLE, "one CPU, or decode was not measured beside a neighbour")
+        return Case("-", NOT_TESTABLE, "one CPU, or decode was not measured beside a neighbour")
     first = lines[0]
     quiet = _quiet(evidence, first.n)
     ours = (
@@ -338,17 +295,17 @@ def stalls(evidence: Evidence) -> _Case:
         f"{_times(first.beside_over_base)} ({'pinned' if first.pinned else 'not pinned'})"
     )
     busy = "; this machine was not quiet" if quiet is not None and quiet >= STALLED else ""
-    return _Case(ours, _verdict((first.beside_over_base or 0.0) >= STALLED), _cause(evidence.node) + busy)
+    return Case(ours, verdict((first.beside_over_base or 0.0) >= STALLED), _cause(evidence.node) + busy)
 
 
-def fades(evidence: Evidence) -> _Case:
+def fades(evidence: Evidence) -> Case:
     """The stolen time's course: flat over small n, the penalty gone at large n."""
     lines = _stolen(evidence)
     if len(lines) < 2 or (lines[0].beside_over_base or 0.0) < STALLED:
-        return _Case("-", NOT_TESTABLE, "no stall at the smallest n, or only one n was measured")
+        return Case("-", NOT_TESTABLE, "no stall at the smallest n, or only one n was measured")
     first, last = lines[0], lines[-1]
     if (_quiet(evidence, first.n) or 0.0) >= STALLED:
-        return _Case("-", NOT_TESTABLE, "threads stalled without our neighbour too: this machine was not quiet")
+        return Case("-", NOT_TESTABLE, "threads stalled without our neighbour too: this machine was not quiet")
     share = (last.beside_over_base or 0.0) / (first.beside_over_base or 1.0)
     level = [p for p in lines if p.beside_ns and first.beside_ns and p.beside_ns < FLAT * first.beside_ns]
     ours = (
@@ -356,7 +313,7 @@ def fades(evidence: Evidence) -> _Case:
         f"of the first up to n={level[-1].n}"
     )
     flat = level[-1].n >= 8 * first.n
-    return _Case(ours, _verdict(flat and share <= FADED), _cause(evidence.node))
+    return Case(ours, verdict(flat and share <= FADED), _cause(evidence.node))
 
 
 def crowd(evidence: Evidence) -> list[tuple[int, Estimate]]:
@@ -369,30 +326,30 @@ def crowd(evidence: Evidence) -> list[tuple[int, Estimate]]:
     return sorted(found, key=lambda pair: pair[0])
 
 
-def crowd_costs(evidence: Evidence) -> _Case:
+def crowd_costs(evidence: Evidence) -> Case:
     """The worst of all n."""
     lines = crowd(evidence)
     if not lines:
-        return _Case("-", NOT_TESTABLE, "decode was not measured with twice as many threads as CPUs")
+        return Case("-", NOT_TESTABLE, "decode was not measured with twice as many threads as CPUs")
     n, worst = max(lines, key=lambda line: line[1].value)
     ours = f"at most {words(worst)}x, at n={n}"
     why = f"{2 * evidence.node.cpus} threads on {evidence.node.cpus} CPUs, spinning as the runtime does by default"
     if worst.low is None:
-        return _Case(ours, NOT_TESTABLE, "too few rounds for an interval")
-    if _above(worst, CROWD_WORST):
-        return _Case(ours, NOT_REPRODUCED, why)
-    if not _below(worst, CROWD_WORST):
-        return _Case(ours, NOT_TESTABLE, f"the interval holds {CROWD_WORST}: this machine was too busy to tell")
-    return _Case(ours, REPRODUCED, why)
+        return Case(ours, NOT_TESTABLE, "too few rounds for an interval")
+    if above(worst, CROWD_WORST):
+        return Case(ours, NOT_REPRODUCED, why)
+    if not below(worst, CROWD_WORST):
+        return Case(ours, NOT_TESTABLE, f"the interval holds {CROWD_WORST}: this machine was too busy to tell")
+    return Case(ours, REPRODUCED, why)
 
 
-def crowd_pays(evidence: Evidence) -> _Case:
+def crowd_pays(evidence: Evidence) -> Case:
     """The best of n from CROWD_N on."""
     lines = [line for line in crowd(evidence) if line[0] >= CROWD_N]
     if not lines:
-        return _Case("-", NOT_TESTABLE, f"no n from {CROWD_N} on was measured with twice as many threads as CPUs")
+        return Case("-", NOT_TESTABLE, f"no n from {CROWD_N} on was measured with twice as many threads as CPUs")
     n, best = min(lines, key=lambda line: line[1].value)
     ours = f"{1 / best.value:.2f}x as fast at n={n}"
     if best.low is None:
-        return _Case(ours, NOT_TESTABLE, "too few rounds for an interval")
-    return _Case(ours, _verdict(_below(best, 1 / CLEAR)), f"faster by {CLEAR}x at least; the paper has {CROWD_GAIN}x")
+        return Case(ours, NOT_TESTABLE, "too few rounds for an interval")
+    return Case(ours, verdict(below(best, 1 / CLEAR)), f"faster by {CLEAR}x at least; the paper has {CROWD_GAIN}x")

@@ -12,7 +12,7 @@ from advisor.search.samples import smooth_p25
 from advisor.validate.plan import cell, teams_of
 from advisor.validate.race import Taken, race
 from advisor.validate.records import Floor, Node
-from advisor.validate.request import SHAPE
+from advisor.validate.request import SHAPE, paper_shape
 from advisor.validate.run import Job, Run, node_of
 
 FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "kernels")
@@ -31,7 +31,7 @@ def floor_problems(spec: KernelSpec, node: Node) -> tuple[Problem, ...]:
     last = node.last_level_bytes or UNKNOWN_CACHE_BYTES
     row = 2 * 4 * SHAPE["batch"] * SHAPE["kv_heads"] * SHAPE["head_dim"]
     wanted = (last // 4, min(4 * last, FLOOR_BYTES))
-    found = [spec.problem(max(64, size // row), **SHAPE) for size in wanted]
+    found = [spec.problem(max(64, size // row), **paper_shape(spec)) for size in wanted]
     room = room_bytes()
     return tuple(p for p in found if room is None or need_bytes(spec, p) < USABLE * room / 2)
 

@@ -8,7 +8,9 @@ from itertools import pairwise
 
 import numpy as np
 
+from advisor.kernels.memory import ITEM_BYTES
 from advisor.kernels.spec import KernelSpec
+from advisor.kernels.transformer import paper_elements
 from advisor.search.samples import log_quantiles, log_ratio, resample, smooth_p25
 from advisor.validate import published
 from advisor.validate.records import (
@@ -18,8 +20,10 @@ from advisor.validate.records import (
     Formula,
     Fusion,
     Growth,
+    Language,
     Node,
     Plateau,
+    Predicted,
     Series,
     Traffic,
     Window,
@@ -38,6 +42,9 @@ BASELINES = ("naive", "pair")
 
 PREDICTED_MB = 75.497
 """M_fwd at n = 2048, head_dim 64, batch 2, 8 bytes, in 10^6 bytes. Source: Mullin and Hains, section 3.3."""
+
+PREDICTED_BLOCK_MB = 10.49
+"""M_block at n = 256, head_dim 64, d_ff 256, batch 2, 8 bytes. Source: the same, section 6.2."""
 
 
 def good(series: Iterable[Series], kernel: str = "") -> list[Series]:
@@ -197,8 +204,51 @@ def plateau(windows: Sequence[Window], node: Node) -> tuple[Plateau, ...]:
     return tuple(found)
 
 
-def formulas(forward: KernelSpec) -> tuple[Formula, ...]:
+PARTNERS = {"gfortran": "gcc", "flang": "clang"}
+"""Fortran compiler's family -> that of the C compiler with its OpenMP runtime and back end: what is compared."""
+
+
+def languages(series: Sequence[Series]) -> tuple[Language, ...]:
+    """C over Fortran at every n and thread count, with each pair of compilers that ran both.
+
+    Args:
+        series: variants in Fortran, and in C the one that each mirrors at its problem.
+    """
+    ran = good(series)
+    found = []
+    for own in ran:
+        partner = PARTNERS.get(own.compiler.partition("-")[0])
+        same = [one for one in ran if (one.problem, one.threads) == (own.problem, own.threads)]
+        for twin in (one for one in same if partner and one.compiler.partition("-")[0] == partner):
+            where = (own.problem.kernel, own.problem.n, own.threads)
+            found.append(Language(*where, twin.variant, twin.compiler, own.compiler, ratio(twin, own)))
+    order = list(PARTNERS)
+    return tuple(sorted(found, key=lambda one: (one.kernel, order.index(_family(one)), one.threads, one.n)))
+
+
+def _family(found: Language) -> str:
+    return found.fortran_compiler.partition("-")[0]
+
+
+def predicted(series: Sequence[Series]) -> tuple[Predicted, ...]:
+    """M_block at every n of the block that was measured, where the heads together are one row, as in the paper."""
+    whole = dict.fromkeys(one.problem for one in series if one.problem.kernel == "block")
+    found = []
+    for problem in whole:
+        dims = problem.dims()
+        if dims["heads"] * dims["head_dim"] == dims["d_model"] and dims["heads"] == dims["kv_heads"]:
+            size = ITEM_BYTES[problem.dtype] * paper_elements(problem)
+            found.append(Predicted("block", "M_block", problem.n, size))
+    return tuple(found)
+
+
+def formulas(forward: KernelSpec, block: KernelSpec) -> tuple[Formula, ...]:
     """Predicted bytes that the paper states, computed anew from the spec."""
     problem = forward.problem(2048, dtype="float64", batch=2, heads=1, kv_heads=1, head_dim=64)
+    whole = block.problem(256, dtype="float64", batch=2, heads=1, kv_heads=1, head_dim=64, d_model=64, d_ff=256)
     name = "M_fwd = 4nd + n^2, n = 2048, d = 64, batch 2, 8 bytes"
-    return (Formula(name, 8 * sum(forward.elements(problem)), round(PREDICTED_MB * 1e6)),)
+    other = "M_block = 24nd + 4n d_ff, n = 2 * 256 rows, d = 64, d_ff = 256, 8 bytes"
+    return (
+        Formula(name, 8 * sum(forward.elements(problem)), round(PREDICTED_MB * 1e6)),
+        Formula(other, 8 * paper_elements(whole), round(PREDICTED_BLOCK_MB * 1e6)),
+    )

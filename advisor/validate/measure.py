@@ -1,4 +1,4 @@
-"""Measures: growth and threads of every variant, the read floor, the stolen core, buffers of 8 MB. Judges nothing.
+"""Measures: growth and threads, C beside Fortran, the read floor, the stolen core, buffers of 8 MB. Judges nothing.
 
 Each phase has a share of the time that is left when it begins, so what one does not use falls to the next. What does
 not fit is left out and named. An interrupt ends the run, and what was measured is kept.
@@ -19,11 +19,12 @@ from advisor.kernels.available import c_compiler
 from advisor.kernels.pool import WorkerPool
 from advisor.kernels.spec import KernelSpec
 from advisor.kernels.variant import Variant, for_machine, variants
-from advisor.records import Machine, Problem
+from advisor.records import Machine, Problem, Team
 from advisor.search.request import Progress
 from advisor.search.samples import smooth_p25
 from advisor.search.space import Toolchain, space_options
 from advisor.validate.floors import FOLDER, floors
+from advisor.validate.languages import Pair, ends, lacking, language_cells, pairs_here, versions
 from advisor.validate.plan import (
     ASK_S,
     REFERENCE_FLOPS_PER_NS,
@@ -38,7 +39,7 @@ from advisor.validate.plan import (
 )
 from advisor.validate.race import Taken, race, series
 from advisor.validate.records import Measured
-from advisor.validate.request import Request, problems, teams
+from advisor.validate.request import IN_TWO_LANGUAGES, Request, check_shape, problems, teams
 from advisor.validate.run import Found, Job, Pool, Run, node_of
 from advisor.validate.stack import stacks
 from advisor.validate.windows import windows
@@ -63,6 +64,7 @@ def measure(
     open_pool: Callable[[Machine, KernelSpec, Sequence[Variant]], Pool] = WorkerPool,
     clock: Callable[[], float] = time.monotonic,
     busy: Callable[[], float] = busy_percent,
+    compilers: Callable[[], tuple[Pair, ...]] = pairs_here,
 ) -> Measured:
     """Measure what a request asks for, as far as its budget goes.
 
@@ -73,6 +75,7 @@ def measure(
         open_pool: makes the executor of a kernel, a context manager.
         clock: seconds.
         busy: busy share of all CPUs now, in percent.
+        compilers: those of C and Fortran that are compared.
 
     Raises:
         BadInput: a size, shape, dtype or thread count that makes no sense, or no compiler.
@@ -80,11 +83,13 @@ def measure(
     begun = clock()
     busy_before = busy()
     found = Found()
-    crowd = teams_of(machine, teams(machine, request.threads))
+    check_shape(request)
+    pairs = compilers()
     tool = c_compiler()
     options = space_options(machine)._replace(compilers=(Toolchain(tool.name, tool.runtime),))
     plans = [(kernel, *problems(request, kernel)) for kernel in request.kernels]
-    run = Run(machine, options, crowd, request.budget_s, progress, clock, found, {}, {}, {})
+    crowds = {kernel: _crowd(request, machine, kernel) for kernel in request.kernels}
+    run = Run(machine, options, crowds, request.budget_s, progress, clock, found, {}, {}, {})
     interrupted = False
     try:
         with contextlib.ExitStack() as stack:
@@ -95,33 +100,52 @@ def measure(
                 jobs.append(Job(kernel, spec, own, asked, pool))
             floor_spec, floor_variants = registry.spec("read", [FOLDER]), variants("read", [FOLDER])
             floor_pool = stack.enter_context(open_pool(machine, floor_spec, floor_variants))
-            _phases(run, jobs, Job("read", floor_spec, floor_variants, (), floor_pool), begun)
+            floor = Job("read", floor_spec, floor_variants, (), floor_pool)
+            _phases(run, jobs, floor, pairs, begun)
     except KeyboardInterrupt:
         interrupted = True
         found.missing.append("interrupted: what comes after that was not measured")
+    return _measured(run, pairs, interrupted)._replace(seconds=clock() - begun, busy_percent=busy_before)
+
+
+def _measured(run: Run, pairs: Sequence[Pair], interrupted: bool) -> Measured:
+    """What a run has found, as a record."""
+    found = run.found
     return Measured(
-        node_of(machine),
+        node_of(run.machine),
         tuple(found.series),
         tuple(found.floors),
         tuple(found.windows),
         tuple(found.stack),
         tuple(found.missing),
         interrupted,
-        clock() - begun,
-        busy_before,
+        languages=tuple(found.languages),
+        compilers=versions(pairs) if found.languages else (),
     )
 
 
-def _phases(run: Run, jobs: Sequence[Job], floor: Job, begun: float) -> None:
+def _crowd(request: Request, machine: Machine, kernel: str) -> tuple[Team, ...]:
+    """The teams of a kernel: those asked for; else of the block one thread and all, a call of it takes seconds."""
+    if kernel == "block" and not request.threads:
+        return ends(machine)
+    return teams_of(machine, teams(machine, request.threads))
+
+
+def _phases(run: Run, jobs: Sequence[Job], floor: Job, pairs: Sequence[Pair], begun: float) -> None:
     """One phase after another, each within its share of what is left."""
-    _list_and_compile(run, jobs)
-    decode = [job for job in jobs if job.kernel == "decode"]
-    deep = [job for job in jobs if job.kernel != "decode"]
+    named = {job.kernel: job for job in jobs}
+    deep = [named[kernel] for kernel in ("forward", "backward", "fused") if kernel in named]
+    decode, block = ([named[kernel]] if kernel in named else [] for kernel in ("decode", "block"))
     gradients = [job for job in deep if job.kernel != "forward"]
+    both = [named[kernel] for kernel in IN_TWO_LANGUAGES if kernel in named]
+    swept = [*deep, *decode, *block]
+    _list_and_compile(run, swept)
     phases: list[Phase] = [(6.0, partial(_sweep, run, deep))] if deep else []
     phases += [(2.0, partial(_sweep, run, decode))] if decode else []
+    phases += [(3.0, partial(_sweep, run, block))] if block else []
+    phases += [(2.0, partial(_languages, run, both, pairs))] if both else []
     phases += [(1.0, partial(stacks, run, gradients))] if gradients else []
-    phases += [(1.0, partial(floors, run, floor))]
+    phases += [(1.0, partial(floors, run, floor))] if swept else []
     phases += [(3.0, partial(windows, run, job)) for job in decode]
     end = max(begun + run.budget_s, run.clock() + LEAST_SHARE * run.budget_s)
     for index, (weight, phase) in enumerate(phases):
@@ -135,12 +159,36 @@ def _list_and_compile(run: Run, jobs: Sequence[Job]) -> None:
     run.progress.stage("compiling", len(jobs))
     for job in jobs:
         for problem in job.problems:
-            run.wanted[problem] = cells(run.machine, job.variants, problem, run.teams, run.options)
+            run.wanted[problem] = cells(run.machine, job.variants, problem, run.teams[job.kernel], run.options)
             if job.kernel == "decode":
                 run.wanted[problem] += crowded(run.machine, job.variants, problem, run.options)
         first = job.problems[0]
         job.pool.prepare(first, [one.choice for one in run.wanted[first]])
         run.progress.advance(job.kernel)
+
+
+# --- C beside Fortran ---
+
+
+def _languages(run: Run, jobs: Sequence[Job], pairs: Sequence[Pair], until: float) -> None:
+    """Races of their own: what one compiler makes of a variant is not what another does."""
+    reason = lacking(jobs, pairs)
+    if reason:
+        run.found.missing.append(reason)
+        return
+    found = Found()
+    own = run._replace(found=found, before={}, ask_s={}, wanted={})
+    try:
+        for job in jobs:
+            for problem in job.problems:
+                listed = language_cells(run.machine, job, problem, pairs, run.options, ends(run.machine))
+                own.wanted[problem] = listed
+            first = job.problems[0]
+            job.pool.prepare(first, [one.choice for one in own.wanted[first]])
+        _sweep(own, jobs, until)
+    finally:
+        run.found.languages += found.series
+        run.found.missing += [f"C over Fortran: {words}" for words in found.missing]
 
 
 # --- growth and threads ---

@@ -78,8 +78,21 @@ def series(spec: KernelSpec, problem: Problem, taken: Taken) -> tuple[Series, ..
 def _series(
     spec: KernelSpec, problem: Problem, one: Cell, status: str, samples_ns: tuple[float, ...], reason: str = ""
 ) -> Series:
-    known = names(problem, one.choice.build.knobs)
+    made = one.choice.build
+    known = names(problem, made.knobs)
     moved = evaluate(one.variant.reads, known) + evaluate(one.variant.writes, known)
     item = ITEM_BYTES[problem.dtype]
     flops = spec.flops(problem)
-    return Series(problem, one.variant.name, one.threads, one.pinned, status, samples_ns, flops, moved, item, reason)
+    return Series(
+        problem,
+        one.variant.name,
+        one.threads,
+        one.pinned,
+        status,
+        samples_ns,
+        flops,
+        moved,
+        item,
+        reason,
+        made.compiler,
+    )

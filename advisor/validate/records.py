@@ -31,6 +31,7 @@ class Series(NamedTuple):
         flops: of the DNF.
         moved: predicted elements read and written by this variant, from its header.
         item_bytes: of one element.
+        compiler: what the variant was made with.
     """
 
     problem: Problem
@@ -43,6 +44,7 @@ class Series(NamedTuple):
     moved: int
     item_bytes: int
     reason: str = ""
+    compiler: str = ""
 
 
 class Floor(NamedTuple):
@@ -81,7 +83,10 @@ class StackCheck(NamedTuple):
 class Measured(NamedTuple):
     """All that one run measured. `missing`: what it was asked for and did not get to, in words.
 
-    `busy_percent`: busy share of all CPUs before anything of ours ran.
+    Attributes:
+        busy_percent: busy share of all CPUs before anything of ours ran.
+        languages: variants in Fortran and those in C that they mirror, raced with each other.
+        compilers: tool that made any of those -> the first line of its version.
     """
 
     node: Node
@@ -93,6 +98,8 @@ class Measured(NamedTuple):
     interrupted: bool = False
     seconds: float = 0.0
     busy_percent: float | None = None
+    languages: tuple[Series, ...] = ()
+    compilers: Pairs = ()
 
 
 # --- judged ---
@@ -195,6 +202,27 @@ class Plateau(NamedTuple):
     published: float | None
 
 
+class Language(NamedTuple):
+    """Time of a variant in C over that of the variant in Fortran with the same ONF, at one n and thread count."""
+
+    kernel: str
+    n: int
+    threads: int
+    variant: str
+    compiler: str
+    fortran_compiler: str
+    ratio: Estimate
+
+
+class Predicted(NamedTuple):
+    """Bytes that the paper predicts of a whole kernel, whatever variant it is."""
+
+    kernel: str
+    formula: str
+    n: int
+    predicted_bytes: int
+
+
 class Finding(NamedTuple):
     """One finding of the paper, what we have on it, and the verdict: reproduced, not reproduced, not testable here."""
 
@@ -232,3 +260,6 @@ class Report(NamedTuple):
     interrupted: bool
     seconds: float
     busy_percent: float | None
+    languages: tuple[Language, ...] = ()
+    compilers: Pairs = ()
+    predicted: tuple[Predicted, ...] = ()

@@ -37,18 +37,20 @@ class Found:
         self.windows: list[Window] = []
         self.stack: list[StackCheck] = []
         self.missing: list[str] = []
+        self.languages: list[Series] = []
 
 
 class Run(NamedTuple):
     """What all phases share. `before`: the last problem and time in ns of each (kernel, variant, threads).
 
+    `teams`: of each kernel.
     `ask_s`: what a turn of a cell of each kernel cost at the last n beside its calls.
     `wanted`: the cells of each problem.
     """
 
     machine: Machine
     options: SpaceOptions
-    teams: tuple[Team, ...]
+    teams: dict[str, tuple[Team, ...]]
     budget_s: float
     progress: Progress
     clock: Callable[[], float]

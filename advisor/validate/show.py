@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 
 from advisor.render import rows, sign
 from advisor.validate import published
-from advisor.validate.records import Crossover, Estimate, Finding, Fusion, Growth, Plateau, Report, Traffic
+from advisor.validate.records import Crossover, Estimate, Finding, Fusion, Growth, Plateau, Predicted, Report, Traffic
 
 QUIET_PERCENT = 10.0
 """Busy share of all CPUs from which on a machine is not quiet: on two CPUs a fifth of one of them."""
@@ -61,10 +61,14 @@ def shown(report: Report) -> str:
             "Fused: time over forward + backward with A kept (naive; pair: tiled like the others)",
             fusions(report.fusions),
         ),
-        _part("Predicted bytes, and predicted bytes / time; nothing was counted", traffic(report.traffic)),
+        _part(
+            "Predicted bytes, and predicted bytes / time; nothing was counted",
+            traffic(report.traffic, report.predicted),
+        ),
         "\n".join(
             f"{f.name}: {f.ours / 1e6:.3f} MB here, {f.published / 1e6:.3f} MB in the paper" for f in report.formulas
         ),
+        _part("C over Fortran: time of the variant in C over that of the same ONF in Fortran", languages(report)),
         _part("Decode quiet, and beside one busy neighbour: means of all calls", plateau(report.plateau)),
         _part("Findings of the paper", findings(report.findings)),
         "\n".join(
@@ -134,9 +138,12 @@ def fusions(found: Sequence[Fusion]) -> str:
     return pivot(("fused / baseline", ""), lines)
 
 
-def traffic(found: Sequence[Traffic]) -> str:
-    """For each variant the predicted MB, the speed by threads, and the floor's."""
+def traffic(found: Sequence[Traffic], of_paper: Sequence[Predicted] = ()) -> str:
+    """For each variant the predicted MB, the speed by threads, and the floor's; what the paper predicts of a kernel."""
     lines: dict[tuple[str, ...], dict[int, str]] = {}
+    for one in of_paper:
+        line = lines.setdefault((one.kernel, f"paper: {one.formula}", "predicted MB"), {})
+        line[one.n] = f"{one.predicted_bytes / 1e6:.4g}"
     for t in found:
         lines.setdefault((t.kernel, t.variant, "predicted MB"), {})[t.n] = f"{t.predicted_bytes / 1e6:.4g}"
         lines.setdefault((t.kernel, t.variant, f"GB/s, {t.threads}T"), {})[t.n] = f"{t.gb_per_s:.3g}"
@@ -147,6 +154,21 @@ def traffic(found: Sequence[Traffic]) -> str:
     ]
     ordered = dict(sorted(lines.items(), key=lambda item: (item[0][:2], item[0][2] != "predicted MB", item[0][2])))
     return "\n".join([*words, _by_kernel(("variant", ""), ordered)]) if found else ""
+
+
+PAPER_LANGUAGES = {"mlp": "0.54 to 0.84", "rmsnorm": "0.70 to 1.55"}
+"""Kernel -> C over Fortran on Delta, one thread, 11 sizes. Source: Mullin and Hains, section 6.1."""
+
+
+def languages(report: Report) -> str:
+    """A line a kernel, pair of compilers and thread count, with the paper's range; then the compilers' versions."""
+    lines: dict[tuple[str, ...], dict[int, str]] = {}
+    for one in report.languages:
+        paper = PAPER_LANGUAGES.get(one.kernel, "") if one.threads == 1 else ""
+        pair = f"{one.compiler} / {one.fortran_compiler}"
+        lines.setdefault((one.kernel, one.variant, pair, f"{one.threads}T", paper), {})[one.n] = figure(one.ratio)
+    table = _by_kernel(("variant", "compilers", "", "paper"), lines)
+    return "\n".join([table, *(f" {name}: {version}" for name, version in report.compilers)]) if lines else ""
 
 
 def _number(value: float | None) -> str:

@@ -10,7 +10,7 @@ from advisor.search.space import cpu_budget
 from advisor.validate.plan import cells, teams_of
 from advisor.validate.race import LIMIT_S
 from advisor.validate.records import StackCheck
-from advisor.validate.request import SHAPE
+from advisor.validate.request import SHAPE, paper_shape
 from advisor.validate.run import Job, Run
 
 STACK_BYTES = 8 << 20
@@ -23,7 +23,7 @@ STACK_N = 64
 def stack_problem(spec: KernelSpec) -> Problem:
     """A problem of the paper's kernels whose gradients of k and v have STACK_BYTES each, in float64."""
     batch = STACK_BYTES // (8 * STACK_N * SHAPE["head_dim"])
-    return spec.problem(STACK_N, dtype="float64", **{**SHAPE, "batch": batch})
+    return spec.problem(STACK_N, dtype="float64", **{**paper_shape(spec), "batch": batch})
 
 
 def stacks(run: Run, jobs: Sequence[Job], until: float) -> None:

@@ -6,8 +6,9 @@ import pytest
 from made_up import NODE, made, sweep, windows
 
 from advisor.validate import judge
-from advisor.validate.findings import Evidence, findings, paper_form
+from advisor.validate.findings import findings, paper_form
 from advisor.validate.records import NOT_REPRODUCED, NOT_TESTABLE, REPRODUCED, StackCheck
+from advisor.validate.verdicts import Evidence
 
 SIZES = (64, 256, 1024, 4096)
 WIDE = NODE._replace(cpus=64)

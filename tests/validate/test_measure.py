@@ -8,19 +8,32 @@ import pytest
 from fake import FakeClock, FakeExecutor, fake_machine
 
 from advisor.errors import BadInput, UnknownName
+from advisor.kernels import registry
+from advisor.kernels.compilers import Compiler
 from advisor.records import Measurement
 from advisor.search.request import Silent
 from advisor.topology.placement import UNPINNED
 from advisor.validate.floors import floor_problems
+from advisor.validate.judge import PARTNERS
+from advisor.validate.languages import Pair
 from advisor.validate.measure import measure
 from advisor.validate.plan import LEAST_ROUNDS, MOST_ROUNDS, Cell, cell_s, fitting
 from advisor.validate.records import Node
 from advisor.validate.report import document, report
-from advisor.validate.request import Request, kernel_names, problems, teams, thread_list
+from advisor.validate.request import KERNELS, Request, kernel_names, problems, teams, thread_list
 from advisor.validate.show import shown
 from advisor.validate.windows import spread_order, window_teams
 
 MACHINE = fake_machine(cores=4)
+
+
+def pair(c, fortran, runtime):
+    """Two compilers of one runtime."""
+    names = (c, "c"), (fortran, "fortran")
+    return Pair(*(Compiler(name, f"/bin/{name}", f"{name} made up\nmore", of, runtime) for name, of in names))
+
+
+PAIRS = (pair("gcc-12", "gfortran-12", "libgomp"), pair("clang-14", "flang-19", "libomp"))
 
 
 class FakePool(FakeExecutor):
@@ -50,12 +63,13 @@ class FakePool(FakeExecutor):
 class Lab:
     """A clock, and the pools that a validation opened."""
 
-    def __init__(self, times=None, statuses=None, interrupt_at=None):
+    def __init__(self, times=None, statuses=None, interrupt_at=None, compilers=PAIRS):
         self.clock = FakeClock()
         self.pools = {}
         self.times = times or (lambda p, c: p.n**2 / c.team.threads)
         self.statuses = statuses or (lambda p, c: "ok")
         self.interrupt_at = interrupt_at
+        self.compilers = compilers
 
     def open(self, machine, spec, variants):
         """A pool; the one of forward may be interrupted."""
@@ -70,7 +84,7 @@ class Lab:
 
     def measured(self, request, busy=0.0):
         """Measured, on a machine so busy."""
-        return measure(request, MACHINE, Silent(), self.open, self.clock, lambda: busy)
+        return measure(request, MACHINE, Silent(), self.open, self.clock, lambda: busy, lambda: self.compilers)
 
 
 def test_with_time_enough_nothing_is_missing():
@@ -78,7 +92,8 @@ def test_with_time_enough_nothing_is_missing():
     found = lab.run(sizes=(64, 128), budget_s=10_000)
     assert (found.missing, found.interrupted) == ((), False)
     kernels = {s.problem.kernel for s in found.series}
-    assert kernels == {"forward", "backward", "fused", "decode"}
+    assert kernels == {"forward", "backward", "fused", "decode", "block"}
+    assert {s.problem.kernel for s in found.languages} >= {"decode", "rmsnorm", "mlp"}
     assert {s.threads for s in found.series if s.problem.kernel == "forward"} >= {1, 2, 4}
     assert all(len(s.samples_ns) == MOST_ROUNDS for s in found.series)
     assert {(f.threads, f.in_cache) for f in found.floors} == {(t, c) for t in (1, 4) for c in (True, False)}
@@ -90,7 +105,9 @@ def test_with_time_enough_nothing_is_missing():
 def test_dtypes_and_shape_are_the_papers():
     found = Lab().run(sizes=(64,), budget_s=10_000)
     shapes = {(s.problem.kernel, s.problem.dtype, s.item_bytes) for s in found.series}
-    assert shapes == {("decode", "float32", 4), *((k, "float64", 8) for k in ("forward", "backward", "fused"))}
+    deep = ("forward", "backward", "fused", "block")
+    assert shapes == {("decode", "float32", 4), *((kernel, "float64", 8) for kernel in deep)}
+    assert {dict(s.problem.shape).get("d_ff") for s in found.series} == {None, 256}
     assert {dict(s.problem.shape)["batch"] for s in found.series} == {2}
 
 
@@ -168,9 +185,10 @@ def test_the_report_of_a_made_up_machine_reproduces_the_plateau():
     (stall,) = [f for f in found.findings if f.finding.startswith("decode: all threads")]
     assert stall.verdict == "reproduced"
     assert [g.exponent.value for g in found.growth] == pytest.approx([2.0] * len(found.growth))
+    assert {one.ratio.value for one in found.languages} == {1.0}
     body = document(found, measured)
     assert body["schema"] == "advisor.validation/1.0"
-    assert len(body["series"]) == len(measured.series)
+    assert len(body["series"]) == len(measured.series) + len(measured.languages)
 
 
 def test_tables_for_people():
@@ -197,6 +215,115 @@ def test_a_report_of_nothing_still_has_the_findings():
     text = shown(report(asked, lab.measured(asked)))
     assert "Findings of the paper" in text
     assert "Growth" not in text
+
+
+# --- C beside Fortran ---
+
+
+def fortran_is(factor):
+    """Times of calls where Fortran takes so many times as long, and flang as long again."""
+    slower = {"gfortran-12": factor, "flang-19": 2 * factor}
+    return lambda p, c: 1e6 * p.n * slower.get(c.build.compiler, 1.0) / c.team.threads
+
+
+def test_each_fortran_variant_races_the_c_variant_that_it_mirrors_with_compilers_of_one_runtime():
+    asked = Request(kernels=("decode", "rmsnorm", "mlp"), sizes=(64, 128, 256), budget_s=10_000)
+    lab = Lab(times=fortran_is(1.25))
+    measured = lab.measured(asked)
+    found = report(asked, measured)
+    assert measured.missing == ()
+    assert dict(found.compilers)["flang-19"] == "flang-19 made up"
+    pairs = {(one.kernel, one.variant, one.compiler, one.fortran_compiler) for one in found.languages}
+    mirrored = {"decode": "split", "rmsnorm": "one_pass", "mlp": "naive"}
+    both = (("gcc-12", "gfortran-12"), ("clang-14", "flang-19"))
+    assert pairs == {(kernel, name, *pair) for kernel, name in mirrored.items() for pair in both}
+    ratios = {(one.fortran_compiler, one.threads): one.ratio for one in found.languages if one.kernel == "mlp"}
+    assert ratios["gfortran-12", 1].value == pytest.approx(0.8)
+    assert ratios["flang-19", 4].value == pytest.approx(0.4)
+    assert ratios["gfortran-12", 1].low is not None
+    faster, none = (f for f in found.findings if "Fortran on CPUs" in f.finding or "RMSNorm" in f.finding)
+    assert (faster.verdict, none.verdict) == ("reproduced", "not reproduced")
+    text = shown(found)
+    assert "gcc-12 / gfortran-12" in text
+    assert "0.54 to 0.84" in text
+    assert " gfortran-12: gfortran-12 made up" in text
+
+
+def test_grouped_queries_are_compared_with_the_grouped_variant():
+    asked = Request(kernels=("decode",), sizes=(64,), shape=(("heads", 4), ("kv_heads", 2)), budget_s=10_000)
+    found = report(asked, Lab().measured(asked))
+    assert {one.variant for one in found.languages} == {"grouped"}
+
+
+def test_languages_race_interleaved_and_apart_from_other_variants():
+    lab = Lab()
+    measured = lab.run(kernels=("mlp",), sizes=(64,), budget_s=10_000)
+    asked = [choice for _, choice, _ in lab.pools["mlp"].asked]
+    assert len(measured.languages) == 8, "two languages, two pairs, one thread and all"
+    assert measured.series == ()
+    rounds = [asked[i : i + 8] for i in range(0, len(asked), 8)]
+    assert len(rounds) == MOST_ROUNDS
+    assert all(set(one) == set(rounds[0]) for one in rounds)
+
+
+def test_without_a_fortran_compiler_that_is_missing_and_the_rest_is_measured():
+    asked = Request(kernels=("forward", "mlp"), sizes=(64,), budget_s=10_000)
+    measured = Lab(compilers=()).measured(asked)
+    assert [words for words in measured.missing if "gfortran" in words and "mlp" in words]
+    assert measured.series
+    assert not measured.languages
+    (one,) = [f for f in report(asked, measured).findings if "(MLP)" in f.finding]
+    assert one.verdict == "not testable here"
+    assert "no Fortran compiler" in one.why
+
+
+def test_the_compilers_here_are_pairs_of_one_runtime():
+    from advisor.validate.languages import compiler_pairs, versions
+
+    found = compiler_pairs()
+    assert {(one.c.language, one.fortran.language) for one in found} <= {("c", "fortran")}
+    assert all(one.c.runtime == one.fortran.runtime for one in found)
+    families = {tuple(tool.name.partition("-")[0] for tool in (one.fortran, one.c)) for one in found}
+    assert families <= set(PARTNERS.items())
+    assert set(dict(versions(found))) == {tool.name for one in found for tool in one}
+
+
+# --- the block ---
+
+
+def test_the_block_is_measured_with_one_thread_and_all_and_its_paper_bytes_stand_beside():
+    jump = {64: 1.0, 2048: 1e3, 4096: 12.5e3}
+    asked = Request(kernels=("block",), sizes=(64, 2048, 4096), budget_s=100_000)
+    measured = Lab(times=lambda p, c: jump.get(p.n, 1.0) * 1e6 / c.team.threads).measured(asked)
+    assert {s.threads for s in measured.series} == {1, 4}
+    found = report(asked, measured)
+    verdicts = {f.finding: f for f in found.findings}
+    assert verdicts["block: time jumps at n=4096 (1 thread)"].verdict == "reproduced"
+    assert "chain_naive: 12.50" in verdicts["block: time jumps at n=4096 (1 thread)"].ours
+    assert verdicts["block: all threads cost little"].verdict == "reproduced"
+    assert {one.n: one.predicted_bytes for one in found.predicted}[4096] == 8 * 2 * 4096 * (24 * 64 + 4 * 256)
+    assert "paper: M_block" in shown(found)
+    assert {f.ours for f in found.formulas} == {75_497_472, 10_485_760}
+
+
+def test_thread_counts_that_are_named_are_the_blocks_too():
+    found = Lab().run(kernels=("block",), sizes=(64,), threads=(1, 2, 4), budget_s=10_000)
+    assert {s.threads for s in found.series} == {1, 2, 4}
+
+
+def test_what_the_block_has_no_time_for_is_estimated_first_and_named():
+    lab = Lab(times=lambda p, c: 1e3 * p.n**2 if p.kernel == "block" else 1e3)
+    begun = lab.clock()
+    found = lab.run(kernels=("block",), sizes=(64, 1024, 4096), budget_s=30)
+    assert lab.clock() - begun < 33
+    assert 64 in {s.problem.n for s in found.series}
+    assert 4096 not in {s.problem.n for s in found.series}
+    assert any("block n=4096: no time" in words for words in found.missing)
+
+
+def test_a_part_of_the_shape_that_no_kernel_has_is_refused():
+    with pytest.raises(BadInput, match="d_ff=64"):
+        Lab().run(kernels=("forward",), sizes=(64,), shape=(("d_ff", 64),))
 
 
 # --- plan and request ---
@@ -241,7 +368,8 @@ def test_the_floor_is_read_from_the_cache_and_from_memory():
 
 def test_kernels_are_named_in_the_papers_order():
     assert kernel_names("decode, forward") == ("forward", "decode")
-    assert kernel_names("all") == ("forward", "backward", "fused", "decode")
+    assert kernel_names("all") == tuple(name for name in KERNELS if name in registry.kernels())
+    assert kernel_names("block,mlp") == ("mlp", "block")
     for text in ("", "scale", "forward,scale"):
         with pytest.raises(UnknownName, match="forward, backward"):
             kernel_names(text)

@@ -55,7 +55,8 @@ def test_an_ended_run_prints_what_it_has(site):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("--kernel", "mlp"), "forward, backward, fused, decode, all"),
+        (("--kernel", "mlp_backward"), "forward, backward, fused, decode, rmsnorm"),
+        (("--kernel", "forward", "--d-ff", "64"), "d_ff=64"),
         (("--threads", "99999"), "twice the CPUs"),
         (("--dtype", "float16"), "forward is not defined for this dtype"),
         (("--n", "1000000000"), "memory"),

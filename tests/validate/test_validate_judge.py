@@ -123,7 +123,33 @@ def test_a_window_that_failed_is_unknown():
     assert (found.beside_ns, found.quiet_over_base, found.beside_over_base) == (None, None, None)
 
 
-def test_the_formula_of_forward_is_the_papers():
-    (found,) = judge.formulas(spec("forward"))
+def test_the_formulas_of_forward_and_of_the_block_are_the_papers():
+    found, block = judge.formulas(spec("forward"), spec("block"))
     assert found.ours == 75_497_472
     assert round(found.ours / 1e6, 3) == round(found.published / 1e6, 3) == 75.497
+    assert block.ours == 8 * 512 * (24 * 64 + 4 * 256)
+    assert round(block.ours / 1e6, 2) == round(block.published / 1e6, 2) == 10.49
+
+
+def test_c_over_fortran_is_of_the_same_race_and_of_partners_alone():
+    """Of gcc to gfortran and of clang to flang, not of gcc to flang; one that failed has none."""
+    times = {"gcc-12": 1.0, "gfortran-12": 2.0, "clang-14": 1.5, "flang-19": 1.0}
+    names = {"gcc-12": "naive", "clang-14": "naive", "gfortran-12": "fortran", "flang-19": "fortran"}
+    series = [made("mlp", names[tool], 64, 1, ns * 1e6, compiler=tool) for tool, ns in times.items()]
+    found = {(one.compiler, one.fortran_compiler): one for one in judge.languages(series)}
+    assert {pair: pytest.approx(one.ratio.value) for pair, one in found.items()} == {
+        ("gcc-12", "gfortran-12"): 0.5,
+        ("clang-14", "flang-19"): 1.5,
+    }
+    assert [one.variant for one in found.values()] == ["naive", "naive"]
+    failed = [s._replace(samples_ns=(), status="wrong") if s.compiler == "gcc-12" else s for s in series]
+    assert [one.compiler for one in judge.languages(failed)] == ["clang-14"]
+    assert judge.languages(()) == ()
+
+
+def test_the_block_has_paper_bytes_only_where_its_heads_are_one_row():
+    one = made("block", "chain_best", 64, 1, 1e6)
+    assert [(p.n, p.predicted_bytes) for p in judge.predicted([one, one])] == [(64, 8 * 128 * (24 * 64 + 4 * 256))]
+    shared = dict(one.problem.shape) | {"heads": 2}
+    wider = one._replace(problem=one.problem._replace(shape=tuple(sorted(shared.items()))))
+    assert judge.predicted([wider]) == ()
