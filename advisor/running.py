@@ -8,13 +8,16 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple, NoReturn
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 from advisor.answers import Answer
 from advisor.errors import AdvisorError, BadInput
 from advisor.policy import launch
 from advisor.policy.launch.values import memory_policy
+
+if TYPE_CHECKING:
+    from advisor.lookup import Policy
 
 NOT_FOUND, NOT_RUNNABLE = 127, 126
 """Exit statuses where there is no such command, and where it cannot be run. Source: env(1), POSIX."""
@@ -76,6 +79,12 @@ def by_hand(asked: Asked, base: Answer | None) -> Answer:
     wanted = asked.threads or (None if base is None else base.threads)
     cpus = evaluate(expression, site.array, site.allowed, wanted, site.groupings)
     return changed._replace(placement=expression, cpus=cpus, threads=wanted or len(cpus or site.allowed))
+
+
+def tuned_sizes(policy: Policy, kernels: Iterable[str]) -> tuple[int, ...]:
+    """Every n at which a policy's tables were tuned for some kernels."""
+    found = {n for kernel in kernels for section in policy.sections(kernel) for n in section["tuned_n"]}
+    return tuple(sorted(found))
 
 
 def setting(answer: Answer) -> Setting:

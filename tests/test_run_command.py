@@ -69,26 +69,68 @@ def test_without_an_answer_it_runs_as_it_is_and_says_so(site):
     assert "runs as it is; DEFAULT" in ran.err
 
 
-def test_what_is_named_by_hand_is_set_without_a_table(tmp_path):
-    site = Site(str(tmp_path), str(tmp_path))
-    words = ("run", "--placement", "", "--threads", "1", "--wait-policy", "active", "--spin", "5", "sh", "-c", SHOW)
-    ran = site.advisor(*words, **PLAIN)
-    assert ran.out.splitlines()[0] == f"1,{{{CPUS[0]}}},active"
-    assert "BY HAND" in ran.err
+@pytest.fixture
+def become(site, monkeypatch):
+    """The command in this process, which stays what it is: argv, environment and mask of what it would become, and what
+    it said."""
+
+    def execve(path, argv, environment):
+        raise SystemExit(json.dumps([argv, environment]))
+
+    def run(*words, home=None):
+        pinned = []
+        monkeypatch.setattr(os, "execve", execve)
+        monkeypatch.setattr(os, "sched_setaffinity", lambda _, cpus: pinned.append(list(cpus)))
+        monkeypatch.setattr(signal, "signal", lambda *_: None)
+        for name in PLAIN:
+            monkeypatch.delenv(name, raising=False)
+        done = CliRunner().invoke(app, ["run", *words], env={"ADVISOR_HOME": home or site.home})
+        argv, environment = json.loads(done.stdout)
+        return argv, environment, pinned[0] if pinned else None, done.stderr
+
+    return run
 
 
-def test_by_hand_replaces_parts_of_an_answer(site):
-    words = ("--wait-policy", "active", "--threads", "1")
-    ran = site.advisor("run", "--n", "4096", *words, "--", "sh", "-c", SHOW, **PLAIN)
-    assert ran.out.splitlines()[0] == f"1,{{{CPUS[0]}}},active"
+def team_of(environment):
+    return tuple(environment.get(name) for name in ("OMP_NUM_THREADS", "OMP_PLACES", "OMP_WAIT_POLICY"))
 
 
-def test_for_programs_the_line_is_json_on_standard_error(site):
-    ran = site.advisor("run", "--n", "4096", "--json", "--", "echo", "mine", **PLAIN)
-    assert ran.out == "mine\n"
-    told = json.loads(ran.err)
+@pytest.mark.parametrize("words", [(), ("--n", "1k,4k")])
+def test_at_several_sizes_or_all_it_runs_under_the_one_setting_that_loses_least(become, words):
+    _, environment, mask, said = become(*words, "--", "true")
+    assert team_of(environment) == ("2", f"{{{TEAM[0]}}},{{{TEAM[1]}}}", "passive")
+    assert mask == TEAM
+    assert "loses least where a server cannot switch" in said
+
+
+def test_several_sizes_without_any_answer_change_nothing(become, tmp_path):
+    _, environment, mask, said = become("--n", "1k,4k", "--", "true", home=str(tmp_path))
+    assert (team_of(environment), mask) == ((None, None, None), None)
+    assert "runs as it is; DEFAULT" in said
+
+
+def test_what_is_named_by_hand_is_set_without_a_table(become, tmp_path):
+    words = ("--placement", "", "--threads", "1", "--wait-policy", "active", "--spin", "5", "true")
+    _, environment, mask, said = become(*words, home=str(tmp_path))
+    assert team_of(environment) == ("1", f"{{{CPUS[0]}}}", "active")
+    assert (environment["GOMP_SPINCOUNT"], mask) == ("5", CPUS[:1])
+    assert "BY HAND" in said
+
+
+def test_by_hand_replaces_parts_of_an_answer(become):
+    words = ("--n", "4096", "--wait-policy", "active", "--threads", "1")
+    assert team_of(become(*words, "true")[1]) == ("1", f"{{{CPUS[0]}}}", "active")
+
+
+def test_for_programs_the_line_is_json_on_standard_error(become):
+    *_, said = become("--n", "4096", "--json", "--", "true")
+    told = json.loads(said)
     assert (told["basis"], told["set"]["cpus"]) == ("EXACT", TEAM)
     assert told["set"]["environment"]["OMP_WAIT_POLICY"] == "passive"
+
+
+def test_options_behind_the_command_are_its_own(become):
+    assert become("--threads", "1", "echo", "--n", "--help", "-x")[0] == ["echo", "--n", "--help", "-x"]
 
 
 @pytest.mark.parametrize(("line", "status"), [("exit 7", 7), ("kill -9 $$", -9)])
@@ -149,8 +191,7 @@ def test_a_file_that_the_system_does_not_run_is_named(site, tmp_path):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ((), "what to run under must be said"),
-        (("--n", "1024,4096"), "a command runs under one answer"),
+        (("--n", "many"), "many"),
         (("--placement", "take nowhere 1"), "no such axis"),
         (("--wait-policy", "lazy"), "unknown wait policy"),
         (("--memory-policy", "here; true"), "unknown memory policy"),
@@ -162,11 +203,6 @@ def test_what_makes_no_sense_is_refused_before_anything_runs(site, tmp_path, wor
     assert code == 1
     assert said in told
     assert not (tmp_path / "ran").exists()
-
-
-def test_options_behind_the_command_are_its_own(site):
-    ran = site.advisor("run", "--threads", "1", "echo", "--n", "--help", "-x")
-    assert ran.out == "--n --help -x\n"
 
 
 # --- parts ---

@@ -14,16 +14,21 @@ from advisor.guard import say
 if TYPE_CHECKING:
     from advisor.answers import Answer
 
+NO_SETTING = "no single setting follows for several sizes or kernels where nobody measured here; name one --n"
+
 SETTINGS = {"allow_interspersed_args": False}
 """The first word that is no option begins the command, whose own options are not ours."""
 
 
 def run(
     command: Annotated[list[str] | None, typer.Argument(help="The command and its arguments, after --.")] = None,
-    kernel: Annotated[str, typer.Option("--kernel", "-k", help="The kernel that the command spends its time in.")] = (
+    kernel: Annotated[str, typer.Option("--kernel", "-k", help="The kernels that the command spends its time in.")] = (
         "decode"
     ),
-    n: Annotated[str | None, typer.Option("--n", help="The size it is run at.")] = None,
+    n: Annotated[
+        str | None,
+        typer.Option("--n", help="The size it is run at; of several, or of none, the one setting that loses least."),
+    ] = None,
     batch: DimOption = None,
     heads: DimOption = None,
     kv_heads: DimOption = None,
@@ -52,12 +57,10 @@ def run(
     )
     axes = {**shape, **{key: one for key, one in (("dtype", dtype), ("regime", regime)) if one is not None}}
     asked = running.Asked(placement, threads, wait_policy, spin, memory_policy)
-    answer = None if n is None else _recommended(kernel, n, axes, (None, device, objective, force))
-    if any(one is not None for one in asked):
-        answer = running.by_hand(asked, answer)
-    if answer is None:
-        step = "--n 4096 asks for a recommendation, --placement '' --threads 4 names it by hand"
-        raise BadInput("what to run under must be said", got="no --n and nothing by hand", next_step=step)
+    by_hand = any(one is not None for one in asked)
+    told = n is not None or not by_hand
+    answer = _recommended(kernel, n, axes, (None, device, objective, force)) if told else None
+    answer = running.by_hand(asked, answer) if by_hand or answer is None else answer
     wanted = None if answer.basis == "DEFAULT" else running.setting(answer)
     _tell(answer, wanted, as_json)
     try:
@@ -78,26 +81,36 @@ def _found(command: list[str] | None) -> str:
         raise typer.Exit(error.status) from None
 
 
-def _recommended(kernel: str, n: str, axes: dict[str, Any], where: tuple[None, str | None, str | None, bool]) -> Answer:
-    """The one answer to what was asked; `where`: the fields of `pipeline.Where`.
+def _recommended(
+    kernel: str, n: str | None, axes: dict[str, Any], where: tuple[None, str | None, str | None, bool]
+) -> Answer:
+    """The answer to what was asked; to several sizes, kernels or shapes the one setting that loses least.
+
+    Args:
+        kernel, axes: as for `pipeline.recommend`.
+        n: sizes; None: all that were tuned.
+        where: the fields of `pipeline.Where`.
 
     Raises:
-        BadInput: there are several.
+        BadInput: several answers for a GPU.
     """
-    from advisor import pipeline
+    from advisor import pipeline, running, serving
     from advisor.arguments import sizes
 
-    policy, answers = pipeline.recommend(kernel, sizes(n), axes, pipeline.Where(*where))
+    asked = (1,) if n is None else sizes(n)
+    policy, answers = pipeline.recommend(kernel, asked, axes, pipeline.Where(*where))
     for note in policy.notes:
         say(f"advisor: {note}")
-    if len(answers) != 1:
-        raise BadInput(
-            "a command runs under one answer",
-            got=f"{len(answers)} answers",
-            allowed="one kernel, one shape and one size",
-            next_step="name them, for example --kernel decode --heads 1 --n 4096",
-        )
-    return answers[0][0]
+    if n is None:
+        asked = running.tuned_sizes(policy, {answer.kernel for answer, _ in answers}) or asked
+        answers = serving.answers_of(policy, serving.questions_of(answers), asked)
+    if len(answers) == 1 or all(answer.basis == "DEFAULT" for answer, _ in answers):
+        return answers[0][0]
+    if policy.site.gpu is not None:
+        step = "name one kernel, shape and size, for example --kernel decode --heads 1 --n 4096"
+        raise BadInput("a program for a GPU runs under one answer", got=f"{len(answers)} answers", next_step=step)
+    found = serving.sheet(policy, serving.questions_of(answers), dict.fromkeys(asked, 1.0), None)
+    return found.setting or answers[0][0]._replace(basis="DEFAULT", why=NO_SETTING)
 
 
 def _tell(answer: Answer, wanted: Any, as_json: bool) -> None:
