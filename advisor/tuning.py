@@ -258,8 +258,16 @@ def _tune_one(asked: TuneRequest, kernel: str, machine: Machine, progress: Progr
 
 def _notes(asked: TuneRequest, request: Request, outcome: Outcome) -> list[str]:
     """What the user should know of a run."""
-    left_out = filter(None, [_not_cold(request), _without_torch(asked, request.machine)])
+    left_out = filter(None, [_untaken(asked, request), _not_cold(request), _without_torch(asked, request.machine)])
     return [*left_out, *outcome.notes, *failures(outcome.trials), *pools.notes(outcome.trials)]
+
+
+def _untaken(asked: TuneRequest, request: Request) -> str:
+    """The sizes that suit a kernel, which nobody named, and for which there is no room, in words."""
+    suit = next((one.sizes for one in asked.own if one.kernel == request.spec.name), ()) or default_sizes(request.spec)
+    taken = {problem.n for problem in request.problems}
+    left = [] if asked.sizes else [n for n in suit if n not in taken]
+    return f"n = {listed(left)} left out: no room in the kernel's share of the budget, or in memory" if left else ""
 
 
 def _device(machine: Machine) -> str | None:
@@ -331,9 +339,7 @@ def _request(asked: TuneRequest, kernel: str, machine: Machine, budget_s: float 
     return Request(machine, spec, found, problems, options, session, machine.environment)
 
 
-def _problems(
-    asked: TuneRequest, spec: KernelSpec, machine: Machine, budget_s: float | None
-) -> tuple[Problem, ...]:
+def _problems(asked: TuneRequest, spec: KernelSpec, machine: Machine, budget_s: float | None) -> tuple[Problem, ...]:
     """The problems of a kernel, ascending. Sizes that nobody named are taken as far as their operands fit here, and of
     a model's kernel as far as there is time for them.
 
