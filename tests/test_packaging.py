@@ -167,11 +167,12 @@ def test_kernels_and_the_command_are_found_in_the_wheel(target, tmp_path):
     assert found["file"].startswith(str(target))
     assert found["points"] == {"decode": "advisor.kernels.decode"}
     assert found["commands"] == {"advisor": "advisor.start:main"}
-    rows = ["mlp", "mlp_backward", "rmsnorm", "rmsnorm_backward"]
-    assert found["kernels"] == ["backward", "decode", "forward", "fused", *rows]
+    rows = ["mlp", "mlp_backward", "norm_linear", "rmsnorm", "rmsnorm_backward"]
+    attention = ["backward", "decode", "forward", "fused"]
+    assert found["kernels"] == sorted([*attention, *rows, "block", "block_backward"])
     assert all((target / f"advisor/kernels/{kernel}/fortran.f90").is_file() for kernel in rows)
     assert found["folders"] == [os.path.realpath(target / "advisor/kernels/decode")]
-    sources = [path for kind in ("*.c", "torch_*.py") for path in (ROOT / "advisor/kernels/decode").glob(kind)]
+    sources = [path for kind in ("*.c", "*.f90", "torch_*.py") for path in (ROOT / "advisor/kernels/decode").glob(kind)]
     assert set(found["variants"]) == {path.stem for path in sources}
 
 

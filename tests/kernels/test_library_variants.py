@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 
 import calling as library
@@ -315,14 +316,14 @@ def test_a_library_on_another_openmp_runtime_is_refused(stub, here):
     path = build(plain, made, fixtures.problem(8)).path
     other = f"import ctypes\nctypes.CDLL({path!r})\n"
     for code, words in (
-        (other, "got 'libomp'"),
-        (library.RUNTIME + other, "got 'libgomp, libomp'"),
+        (other, r"got 'libomp \(libomp\S*\)'"),
+        (library.RUNTIME + other, r"got 'libgomp \(libgomp\S*\), libomp \(libomp\S*\)'"),
         ("", "got 'none'"),
     ):
         library.install(stub, code=code)
         got = measured(library.variant(here))
         assert got.status == "skipped"
-        assert words in got.reason
+        assert re.search(words, got.reason)
 
 
 def test_a_library_that_cannot_be_imported_is_a_reason(stub, here):
