@@ -23,6 +23,7 @@ from advisor.commands.common import (
 from advisor.commands.recommend import recommend
 from advisor.commands.report import report
 from advisor.commands.run import SETTINGS, run
+from advisor.commands.table import app as table
 from advisor.commands.transfer import transfer
 from advisor.commands.tune import tune
 from advisor.errors import BadInput
@@ -92,6 +93,7 @@ def probe(
 app.command()(tune)
 app.command()(recommend)
 app.command()(transfer)
+app.add_typer(table, name="table")
 app.command(context_settings=SETTINGS)(run)
 app.command()(report)
 

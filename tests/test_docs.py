@@ -45,7 +45,8 @@ COMMANDS = typer.main.get_command(app).commands
 OPTIONS = [
     (command, option)
     for command, found in COMMANDS.items()
-    for parameter in found.params
+    for part in (found, *getattr(found, "commands", {}).values())
+    for parameter in part.params
     for option in (*parameter.opts, *parameter.secondary_opts)
     if option.startswith("-") and option != "--help"
 ]

@@ -25,6 +25,13 @@ Device = typer.Option(help="cpu, or a GPU by the number that CUDA programs start
 KernelDir = Annotated[
     list[str] | None, typer.Option("--kernel-dir", help="A folder with further variants. Repeatable.")
 ]
+WorkloadFile = Annotated[
+    str | None, typer.Option("--workload", help='A JSON histogram of n: {"4096": 120} or {"decode": {"4096": 120}}.')
+]
+FromLog = Annotated[str | None, typer.Option("--from-log", help="Count n in this log instead; needs --regex.")]
+Regex = Annotated[
+    str | None, typer.Option("--regex", help=r"What finds n in a line of the log, its first group: 'n=(\d+)'.")
+]
 DimOption = Annotated[
     int | None, typer.Option(min=1, help="Part of the fixed shape; the kernel's default when left out.")
 ]

@@ -11,12 +11,15 @@ from advisor.commands.common import (
     Causal,
     Device,
     DimOption,
+    FromLog,
     Json,
     Kernels,
     ModelConfig,
     Objective,
+    Regex,
     Regime,
     Sizes,
+    WorkloadFile,
     emit,
     shape_of,
 )
@@ -62,6 +65,9 @@ def recommend(
     counters: Annotated[
         bool, typer.Option("--counters", help="Also what one call moves, where tuning counted it.")
     ] = False,
+    workload: WorkloadFile = None,
+    from_log: FromLog = None,
+    regex: Regex = None,
     as_json: Json = False,
 ) -> None:
     """Say what to run with at this size, how sure that is, and why."""
@@ -69,6 +75,8 @@ def recommend(
     from advisor.arguments import sizes
     from advisor.asked import Wanted
     from advisor.policy import launch
+    from advisor.policy.workload import asked as asked_workload
+    from advisor.policy.workload import shares
 
     if output not in launch.FORMATS:
         raise UnknownName("no such format", got=output, allowed=", ".join(launch.FORMATS))
@@ -97,7 +105,7 @@ def recommend(
         say(note)
     several = model_config is not None or len({answer.kernel for answer, _ in answers}) > 1
     wanted_sheet = single or (several and output in ("text", "json") and policy.site.gpu is None)
-    weights = dict.fromkeys(sizes(n), 1.0)
+    weights = shares(asked_workload(workload, from_log, regex), sizes(n))
     sheet = serving.sheet(policy, questions, weights, machine) if wanted_sheet else None
     if single and sheet is not None:
         answers = [(serving.setting_of(sheet), max(weights))]

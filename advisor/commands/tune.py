@@ -10,13 +10,16 @@ from advisor.commands.common import (
     Causal,
     Device,
     DimOption,
+    FromLog,
     Json,
     KernelDir,
     Kernels,
     MaybeSizes,
     ModelConfig,
     Objective,
+    Regex,
     Regime,
+    WorkloadFile,
     emit,
     shape_of,
 )
@@ -62,6 +65,12 @@ def tune(
     counters: Annotated[
         bool, typer.Option("--counters", help="On a GPU: also count what the winners move, through ncu.")
     ] = False,
+    workload: WorkloadFile = None,
+    from_log: FromLog = None,
+    regex: Regex = None,
+    bar: Annotated[
+        float, typer.Option(min=0, max=100, help="Percent by which a choice must beat the table's to land.")
+    ] = 1.5,
     kernel_dir: KernelDir = None,
     as_json: Json = False,
 ) -> None:
@@ -69,6 +78,8 @@ def tune(
     from advisor import pipeline, show, tuning, tuning_result
     from advisor.arguments import seconds, sizes
     from advisor.asked import Wanted
+    from advisor.gate import Bar
+    from advisor.policy.workload import asked as asked_workload
 
     shape = shape_of(
         batch=batch,
@@ -98,6 +109,7 @@ def tune(
         device=device,
         counters=counters,
         started=BEGUN.get(),
+        bar=Bar(bar / 100, asked_workload(workload, from_log, regex)),
     )
     if model_config is not None:
         wanted = Wanted(request.sizes, dtype, batch or 1, named=kernel != "all")

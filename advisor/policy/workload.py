@@ -60,6 +60,48 @@ class Workload(NamedTuple):
         whole = sum(count for _, count in found)
         return {n: count / whole for n, count in found}
 
+    def overall(self) -> dict[int, float]:
+        """n -> its share of all calls, of whatever kernel; the shares add up to 1."""
+        counts: Counter[int] = Counter()
+        for _, found in self.counts:
+            counts.update(dict(found))
+        whole = sum(counts.values())
+        return {n: count / whole for n, count in sorted(counts.items())}
+
+
+def asked(path: str | None, log: str | None, pattern: str | None) -> Workload | None:
+    """The workload that a command's options name; None where they name none.
+
+    Raises:
+        Missing, BadInput: see `load` and `from_log`; two sources at once, or a log and no expression.
+    """
+    if path is not None and log is not None:
+        raise BadInput("one workload at a time", got="--workload and --from-log", next_step="leave one out")
+    if (log is None) != (pattern is None):
+        raise BadInput(
+            "--from-log and --regex go together",
+            got="--regex alone" if log is None else "--from-log alone",
+            allowed=r"--from-log server.log --regex 'n=(\d+)'",
+        )
+    if log is not None and pattern is not None:
+        return from_log(log, pattern)
+    return None if path is None else load(path)
+
+
+def shares(known: Workload | None, sizes: Sequence[int]) -> dict[int, float]:
+    """What each n that was asked for counts: all alike without a workload, else what it stands for there.
+
+    Raises:
+        BadInput: none of the workload's n lies between them.
+    """
+    if known is None:
+        return dict.fromkeys(sizes, 1.0)
+    found, _ = spread(known.overall(), sorted(sizes))
+    if not any(found.values()):
+        span = f"{min(sizes)}..{max(sizes)}"
+        raise BadInput("the workload must have an n among those asked for", got=span, next_step="name other --n")
+    return found
+
 
 def load(path: str) -> Workload:
     """The workload in a JSON file.

@@ -94,3 +94,20 @@ def test_every_n_counts_for_the_nearest_tuned_one_by_ratio():
     found, outside = workload.spread({64: 0.2, 90: 0.2, 92: 0.2, 128: 0.2, 129: 0.1, 1: 0.1}, (64, 128))
     assert found == {64: pytest.approx(0.4), 128: pytest.approx(0.4)}
     assert outside == pytest.approx(0.2)
+
+
+def test_options_that_do_not_fit_are_refused(tmp_path):
+    path = write(tmp_path, {"64": 1})
+    for wrong in ((path, "log", "n"), (None, "log", None), (None, None, "n")):
+        with pytest.raises(BadInput, match=r"one workload|go together"):
+            workload.asked(*wrong)
+    assert workload.asked(None, None, None) is None
+    assert workload.asked(path, None, None).weights("decode") == {64: 1.0}
+
+
+def test_what_is_asked_for_counts_as_the_workload_says(tmp_path):
+    found = workload.load(write(tmp_path, {"decode": {"4000": 3}, "forward": {"70": 1}}))
+    assert workload.shares(found, [4096, 64]) == {64: 0.25, 4096: 0.75}
+    assert workload.shares(None, [64, 4096]) == {64: 1.0, 4096: 1.0}
+    with pytest.raises(BadInput, match="among those asked"):
+        workload.shares(found, [8192, 16384])

@@ -1,0 +1,194 @@
+"""The tables of a machine as a user handles them: found by kernel, id or file, listed, imported, told apart.
+
+`advisor.policy.history` goes back in time; this module knows where tables lie.
+"""
+
+from __future__ import annotations
+
+import datetime
+import os
+from typing import Any, NamedTuple
+
+from advisor import codec, paths, tablefile
+from advisor.errors import AdvisorError, BadInput, Missing
+from advisor.policy import history, ledger, store
+from advisor.policy.store import Saved
+from advisor.records import HeldOut, Section, Table
+
+LEAST_ID = 4
+"""Digits that an id must have to be taken for one."""
+
+
+class Shelf(NamedTuple):
+    """Where a machine's tables lie, and the ids that they must carry."""
+
+    folder: str
+    hardware_id: str
+    limits_id: str
+
+
+def shelf(machine: str | None = None, device: str | None = None) -> Shelf:
+    """The tables of this machine, of one of its GPUs, or those beside a machine.json.
+
+    Raises:
+        BadInput: no such device; a machine.json that cannot be read.
+    """
+    from advisor.site import describe_file, describe_here, device_here
+
+    if machine is not None:
+        found = describe_file(machine, device)
+        return Shelf(os.path.dirname(os.path.abspath(machine)), found.hardware_id, found.limits_id)
+    found = describe_here("/", [])
+    if device not in (None, "cpu"):
+        found = device_here(found, str(device))
+        found = found._replace(limits_id="device")
+    return Shelf(paths.machine_dir(found.hardware_id, found.limits_id), found.hardware_id, found.limits_id)
+
+
+def path_of(where: Shelf, kernel: str) -> str:
+    """The file of a kernel's table; it need not be there.
+
+    Raises:
+        BadInput: what cannot be a kernel's name.
+    """
+    if not kernel.replace("-", "_").isidentifier():
+        raise BadInput("a kernel's name has letters, digits and underscores", got=kernel)
+    return os.path.join(where.folder, f"{kernel}{tablefile.SUFFIX}")
+
+
+def present(where: Shelf, kernel: str) -> str:
+    """The file of a kernel's table, which is there.
+
+    Raises:
+        Missing: with the kernels that have one.
+    """
+    path = path_of(where, kernel)
+    if not os.path.exists(path):
+        known = [os.path.basename(name).removesuffix(tablefile.SUFFIX) for name in tablefile.names(where.folder)]
+        step = f"advisor tune --kernel {kernel}"
+        raise Missing(f"there must be a table in {where.folder}", got=kernel, allowed=", ".join(known), next_step=step)
+    return path
+
+
+def find(where: Shelf, what: str) -> Table:
+    """A table by its kernel, its id (four digits of it or more), or its file.
+
+    Raises:
+        Missing: there is none.
+        BadInput: it cannot be trusted, or several have such an id.
+    """
+    if os.sep in what or what.endswith(".json"):
+        return store.load_table(what)
+    if what.replace("-", "_").isidentifier() and os.path.exists(path_of(where, what)):
+        return store.load_table(path_of(where, what))
+    if len(what) >= LEAST_ID and set(what) <= set("0123456789abcdef"):
+        found = {table.table_id: table for table in _all(where) if table.table_id.startswith(what)}
+        if len(found) > 1:
+            raise BadInput("an id must name one table", got=what, allowed=", ".join(found))
+        if found:
+            return next(iter(found.values()))
+    raise Missing(
+        "there must be such a table", got=what, allowed="a kernel, an id or a file", next_step="advisor table list"
+    )
+
+
+def _all(where: Shelf) -> list[Table]:
+    """Every table of the folder and its history that can be read."""
+    files = [
+        path for name in tablefile.names(where.folder) for path in (name, *(k.path for k in history.entries(name)))
+    ]
+    found = []
+    for path in files:
+        try:
+            found.append(store.load_table(path))
+        except AdvisorError:
+            continue
+    return found
+
+
+# --- telling ---
+
+
+def summaries(where: Shelf) -> tuple[dict[str, Any], ...]:
+    """One line a kernel and shape of every table of a folder; of one that cannot be trusted only why."""
+    found: list[dict[str, Any]] = []
+    for one in store.tables(where.folder):
+        if one.table is None:
+            kernel = os.path.basename(one.path).removesuffix(tablefile.SUFFIX)
+            found.append({"kernel": kernel, "path": one.path, "refused": one.note})
+            continue
+        groups: dict[tuple[Any, ...], list[Section]] = {}
+        for section in one.table.sections:
+            groups.setdefault((section.dtype, section.shape, section.regime), []).append(section)
+        found += [_summary(one.table, one.path, sections) for sections in groups.values()]
+    return tuple(found)
+
+
+def _summary(table: Table, path: str, sections: list[Section]) -> dict[str, Any]:
+    first = sections[0]
+    tuned = sorted({n for section in sections for n in section.tuned_n})
+    held: list[HeldOut] = [section.heldout for section in sections if section.heldout]
+    return {
+        "kernel": table.kernel,
+        "dtype": first.dtype,
+        "shape": dict(first.shape),
+        "regime": first.regime,
+        "process_parts": len(sections),
+        "first_n": tuned[0],
+        "last_n": tuned[-1],
+        "table_id": table.table_id,
+        "date": max(section.created for section in sections),
+        "basis": dict(first.extra).get("basis", "EXACT"),
+        "heldout_geomean": max((one.geomean for one in held), default=None),
+        "heldout_worst": max((one.worst for one in held), default=None),
+        "path": path,
+    }
+
+
+# --- changing ---
+
+
+def put_in(where: Shelf, source: str) -> Saved:
+    """Import a table: check it, keep what stood there, merge its sections in.
+
+    Args:
+        where: the machine's tables.
+        source: a table's file.
+
+    Raises:
+        Missing, SchemaError, BadInput: there is none, or it cannot be trusted, or it is of another machine.
+    """
+    table = store.load_table(source)
+    path = path_of(where, table.kernel)
+    if (table.hardware_id, table.limits_id) != (where.hardware_id, where.limits_id):
+        raise BadInput(
+            "a table is of one machine under its limits, and this is another",
+            got=f"hardware_id {table.hardware_id}, limits_id {table.limits_id}",
+            allowed=f"hardware_id {where.hardware_id}, limits_id {where.limits_id}",
+            next_step="`advisor recommend --machine` answers for that one, `advisor transfer` says what may hold here",
+        )
+    paths.writable(where.folder)
+    history.keep(path)
+    saved = store.save_table(path, table)
+    history.keep(path)
+    note(where, saved.table, "imported", f"from {os.path.basename(source)}")
+    return saved
+
+
+def back(where: Shelf, kernel: str, to: str | None) -> Table:
+    """Roll a kernel's table back; see `history.rollback`."""
+    table = history.rollback(present(where, kernel), to)
+    note(where, table, "rolled back", f"to {table.table_id}")
+    return table
+
+
+def note(where: Shelf, table: Table, verdict: str, why: str) -> None:
+    """A line in the ledger on what a user did by hand."""
+    now = f"{datetime.datetime.now(datetime.UTC):%Y-%m-%dT%H:%M:%SZ}"
+    told = {"time": now, "kernel": table.kernel, "verdict": verdict, "landed": True, "why": why}
+    ledger.append(where.folder, {**told, "table_id": table.table_id})
+
+
+def document(table: Table) -> dict[str, Any]:
+    """A table as plain data, with its schema."""
+    return {"schema": codec.schema_of("table"), **codec.to_json(table)}

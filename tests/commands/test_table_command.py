@@ -1,0 +1,184 @@
+"""advisor table: what a user is told of the tables, and what happens to them."""
+
+import json
+import os
+import shutil
+
+import pytest
+import tabling
+from tabling import here, machine, write, write_machine
+from typer.testing import CliRunner
+
+from advisor import gather, paths, site
+from advisor.cli import app
+from advisor.lookup import Policy
+from advisor.policy import history, ledger
+from advisor.policy.store import load_table, put, with_id
+from advisor.records import pairs
+
+
+@pytest.fixture
+def folder(monkeypatch, tmp_path):
+    """The folder of the made-up machine, which is the one at hand; its table is kept in its history."""
+    monkeypatch.setenv("ADVISOR_HOME", str(tmp_path / "home"))
+    monkeypatch.setattr(site, "identify", lambda root: here())
+    monkeypatch.setattr(gather, "shipped_policies", lambda: str(tmp_path / "shipped"))
+    own = paths.machine_dir(machine().hardware_id, machine().limits_id)
+    os.makedirs(own)
+    history.keep(write(own, tabling.table()))
+    return own
+
+
+def run(*words, status=0):
+    done = CliRunner().invoke(app, ["table", *words])
+    assert done.exit_code == status, done.output
+    return done.stdout if status == 0 else done.output
+
+
+def told(*words):
+    return json.loads(run(*words, "--json"))
+
+
+def another(folder):
+    """A second table lands: four threads everywhere. Returns both ids."""
+    path = os.path.join(folder, "decode.table.json")
+    first = load_table(path)
+    (section,) = first.sections
+    rows = (section.rows[1]._replace(low=64),)
+    second = with_id(first._replace(sections=(section._replace(rows=rows),), provenance=pairs({"session": "s2"})))
+    put(path, second)
+    history.keep(path)
+    return first.table_id, second.table_id
+
+
+def test_tables_are_listed_with_what_counts(folder):
+    (one,) = told("list")["tables"]
+    assert (one["kernel"], one["first_n"], one["last_n"], one["basis"]) == ("decode", 64, 4096, "EXACT")
+    assert one["table_id"] == load_table(one["path"]).table_id
+    assert one["table_id"] in run("list")
+
+
+def test_a_table_that_cannot_be_trusted_is_listed_with_why(folder):
+    with open(os.path.join(folder, "forward.table.json"), "w", encoding="utf-8") as file:
+        file.write("{")
+    assert [one["kernel"] for one in told("list")["tables"] if "refused" in one] == ["forward"]
+    os.unlink(os.path.join(folder, "decode.table.json"))
+    assert "JSON" in run("list", status=1)
+
+
+def test_without_tables_the_list_says_how_to_make_one(folder):
+    os.unlink(os.path.join(folder, "decode.table.json"))
+    assert "advisor tune" in run("list")
+    assert told("list")["tables"] == []
+
+
+def test_a_table_is_shown_by_kernel_id_or_file(folder):
+    path = os.path.join(folder, "decode.table.json")
+    for which in ("decode", load_table(path).table_id[:6], path):
+        assert told("show", which)["table_id"] == load_table(path).table_id
+    assert "64: 1 us" in run("show", "decode")
+
+
+@pytest.mark.parametrize("which", ["forward", "ffff", "../decode", "/nowhere.json", "", "a b"])
+def test_a_table_that_is_not_there_is_refused(folder, which):
+    assert "advisor:" in run("show", which, status=1)
+
+
+def test_the_difference_of_two_tables_is_told_by_ranges_of_n(folder):
+    first, second = another(folder)
+    kept = history.entries(os.path.join(folder, "decode.table.json"))
+    (change,) = told("diff", first, second)["changes"]
+    assert (change["low"], change["high"]) == (64, load_table(kept[0].path).sections[0].rows[0].high)
+    assert (change["what"], change["ratio"]) == ("threads 1 -> 4", pytest.approx(4000 / 5000))
+    assert "threads 1 -> 4" in run("diff", first, "decode")
+    assert "the same choices" in run("diff", "decode", second)
+
+
+def test_a_rollback_counts_at_once_and_is_in_the_history(folder):
+    first, second = another(folder)
+    assert Policy.load().choose("decode", 64).threads == 4
+    assert told("rollback", "decode")["table_id"] == first
+    assert Policy.load().choose("decode", 64).threads == 1
+    assert told("rollback", "decode", "--to", second[:5])["table_id"] == second
+    found = told("history", "decode")
+    assert [one["table_id"] for one in found["tables"]] == [first, second, first, second]
+    assert [line["verdict"] for line in found["ledger"]] == ["rolled back", "rolled back"]
+    assert first in run("history", "decode")
+
+
+def test_a_rollback_to_nothing_is_refused(folder):
+    assert "earlier table" in run("rollback", "decode", status=1)
+    assert "no such table" in run("rollback", "decode", "--to", "ffff", status=1)
+    assert "must be a table" in run("rollback", "forward", status=1)
+    assert "nothing is known" in run("history", "forward")
+
+
+def test_an_exported_table_can_be_imported_again(folder, tmp_path):
+    path, out = os.path.join(folder, "decode.table.json"), str(tmp_path / "copy.json")
+    before = load_table(path)
+    run("export", "decode", "--out", out)
+    os.unlink(path)
+    assert told("import", out)["table_id"] == before.table_id
+    assert load_table(path) == before
+    assert ledger.read(folder)[-1]["verdict"] == "imported"
+
+
+def test_an_import_keeps_what_stood_there(folder, tmp_path):
+    first, second = another(folder)
+    old = shutil.copy(history.entries(os.path.join(folder, "decode.table.json"))[0].path, tmp_path / "old.json")
+    assert told("import", str(old))["table_id"] == first
+    assert [one["table_id"] for one in told("history", "decode")["tables"]] == [first, second, first]
+
+
+def foreign(table):
+    return table._replace(hardware_id="hw0000000002")
+
+
+def climbing(table):
+    return table._replace(kernel="../../climbing")
+
+
+@pytest.mark.parametrize(("change", "why"), [(foreign, "this is another"), (climbing, "kernel's name")])
+def test_what_is_not_for_this_machine_is_not_imported(folder, tmp_path, change, why):
+    out = str(tmp_path / "copy.json")
+    put(out, with_id(change(tabling.table())))
+    assert why in run("import", out, status=1)
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", '{"schema": "advisor.table/9.0"}', '{"schema": NaN}'])
+def test_what_is_no_table_is_not_imported(folder, tmp_path, content):
+    out = tmp_path / "odd.json"
+    out.write_text(content, "utf-8")
+    before = load_table(os.path.join(folder, "decode.table.json"))
+    run("import", str(out), status=1)
+    run("import", str(tmp_path), status=1)
+    run("import", str(tmp_path / "none.json"), status=1)
+    assert load_table(os.path.join(folder, "decode.table.json")) == before
+
+
+def test_rows_are_exported_as_csv_and_markdown(folder):
+    lines = run("export", "decode", "--format", "csv").splitlines()
+    assert lines[0].startswith("dtype,shape,regime")
+    assert len(lines) == 1 + 4
+    text = run("export", "decode", "--format", "markdown")
+    assert text.splitlines()[1].startswith("| --- |")
+    assert len({line.count("|") for line in text.splitlines()}) == 1
+    assert "no such format" in run("export", "decode", "--format", "xml", status=1)
+    assert json.loads(run("export", "decode"))["kernel"] == "decode"
+
+
+def test_the_tables_beside_a_machine_description_can_be_looked_at(folder, tmp_path):
+    other = tmp_path / "other"
+    other.mkdir()
+    write(other, tabling.table())
+    told_of = write_machine(other, machine())
+    assert told("list", "--machine", told_of)["folder"] == str(other)
+    assert "must be a machine" in run("list", "--machine", os.path.join(folder, "decode.table.json"), status=1)
+
+
+def test_published_tables_are_made_in_place(tmp_path):
+    own = tmp_path / "anvil"
+    shutil.copytree(os.path.join(paths.shipped_policies(), "purdue-anvil-cpu"), own)
+    os.unlink(own / "decode.table.json")
+    assert told("import", "--published", str(own))["written"] == [str(own / "decode.table.json")]
+    assert load_table(str(own / "decode.table.json")).kernel == "decode"
