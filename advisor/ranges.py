@@ -120,7 +120,7 @@ def ranges(site: Site, table: Json, section: Json, others: list[Json]) -> Ranges
                 answers.append(_unpublished(site, table, section, (low - 1, high + 1)))
                 continue
             answer = base if base.why else _piece(base, section, row, (low, high), hints)
-            said = note if base.why else (*note, *_pool_warnings(row))
+            said = note if base.why else (*note, *_pool_warnings(row), *_core_warnings(site, row["choice"]))
             answers.append(answer._replace(warnings=(*answer.warnings, *said)) if said else answer)
     return [*borders, last + 1], [*answers, ends[1]]
 
@@ -129,6 +129,14 @@ def _pool_warnings(row: Json) -> tuple[str, ...]:
     """What was wrong with the thread pools of the processes in which a row's choice was measured."""
     said = (text for point in row.get("points") or () for text in point.get("pools") or ())
     return tuple(dict.fromkeys(said))
+
+
+def _core_warnings(site: Site, choice: Json) -> tuple[str, ...]:
+    """Where a choice calls OpenBLAS and the environment forces a core on it: it was measured with the one it takes."""
+    forced = os.environ.get("OPENBLAS_CORETYPE")
+    if not forced or site.refusal or package_of(choice["build"]["compiler"]) != "openblas":
+        return ()
+    return (f"OPENBLAS_CORETYPE is {forced}: measured without it; of an older core it halves the speed: unset it",)
 
 
 def _unpublished(site: Site, table: Json, section: Json, beside: tuple[int, ...]) -> Answer:

@@ -5,7 +5,7 @@ import os
 import pytest
 from tabling import FOUR, MADE, ONE, here, look, machine, race, write
 
-from advisor import codec, gather, paths, site, tablefile
+from advisor import codec, gather, linked, paths, site, tablefile
 from advisor.errors import BadInput
 from advisor.lookup import Policy
 from advisor.policy.learn import learn
@@ -56,3 +56,16 @@ def test_n05_a_table_with_something_else_there_is_refused(home):
         point["pools"] = "many"
     with pytest.raises(BadInput, match="pools"):
         tablefile.check_table(document)
+
+
+def test_an_answer_that_calls_openblas_warns_of_a_core_that_is_forced_on_it(home, monkeypatch):
+    monkeypatch.setattr(linked, "version", lambda library: "0.3.21 build aa")
+    blas = FOUR._replace(build=FOUR.build._replace(compiler="openblas-0.3"))
+    write(home, learn(machine(), [race(64, {blas: 4e3, ONE: 1e3}), race(1024, {blas: 1e4, ONE: 2e4})], [], MADE))
+    monkeypatch.delenv("OPENBLAS_CORETYPE", raising=False)
+    assert [Policy.load().choose("decode", n).warnings for n in (64, 1024)] == [(), ()]
+    monkeypatch.setenv("OPENBLAS_CORETYPE", "Nehalem")
+    policy = Policy.load()
+    assert policy.choose("decode", 64).warnings == ()
+    (said,) = policy.choose("decode", 1024).warnings
+    assert "OPENBLAS_CORETYPE is Nehalem" in said

@@ -13,7 +13,7 @@ import numpy as np
 from advisor.kernels.attention import SAMPLED_FLOPS, in_parallel, spread
 from advisor.kernels.gated import norms, sampled
 from advisor.kernels.rms import RmsSpec, scale_error, scales, tolerance, unit
-from advisor.kernels.spec import Array, Elements, Expected, Parameter
+from advisor.kernels.spec import Array, Elements, Expected, Parameter, dims_in
 from advisor.records import Problem
 
 SHAPE_EDGES = ((2, 64, 192), (1, 80, 33), (3, 7, 5), (1, 300, 83), (2, 1, 1))
@@ -42,8 +42,7 @@ class Dims(NamedTuple):
 
 def dims_of(problem: Problem) -> Dims:
     """The dims of a problem of this kernel."""
-    named = problem.dims()
-    return Dims(*(int(named[name]) for name in Dims._fields))
+    return dims_in(Dims, problem)
 
 
 class NormLinearSpec(RmsSpec):
