@@ -50,8 +50,8 @@ class Cell(NamedTuple):
 
 
 def usable(variants: Sequence[Variant], machine: Machine) -> tuple[Variant, ...]:
-    """The C variants whose instruction sets are here."""
-    return tuple(v for v in variants if v.language == "c" and not missing_isa(v, machine))
+    """The C variants that link no library and whose instruction sets are here."""
+    return tuple(v for v in variants if v.made_with == "c" and not missing_isa(v, machine))
 
 
 def cell(variant: Variant, problem: Problem, team: Team, options: SpaceOptions) -> Cell | None:
