@@ -5,6 +5,7 @@ Records of a log are read as plain data; one that lacks a field is left out, as 
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -37,7 +38,7 @@ class Timed(NamedTuple):
     """The time of one choice at one n; `raced`: from a race, else from a first look."""
 
     n: int
-    choice: Json
+    choice: Choice
     ns: float
     raced: bool
 
@@ -48,7 +49,7 @@ class Dot(NamedTuple):
     n: int
     at: int | str
     ns: float
-    choice: Json
+    choice: Choice
     raced: bool
 
 
@@ -86,11 +87,11 @@ def keys(tables: Iterable[Table]) -> tuple[Key, ...]:
 
 def timed(records: Iterable[Json]) -> dict[Key, list[Timed]]:
     """Every choice that was timed on a quiet machine: the latest race of each, else the latest look."""
-    best: dict[Key, dict[tuple[int, str], Timed]] = {}
+    best: dict[Key, dict[tuple[int, Choice], Timed]] = {}
     for record in records:
         for key, one in _times_of(record):
             known = best.setdefault(key, {})
-            name = one.n, json.dumps(one.choice, sort_keys=True)
+            name = one.n, one.choice
             if one.raced or name not in known or not known[name].raced:
                 known[name] = one
     return {key: list(known.values()) for key, known in best.items()}
@@ -101,19 +102,31 @@ def _times_of(record: Json) -> Iterator[tuple[Key, Timed]]:
         if record["kind"] == "trial" and record["phase"] in LOOKS:
             done = record["measurement"]
             if done["status"] == "ok" and done["samples_ns"]:
-                yield _key(done["problem"]), Timed(*_place(done), smooth_p25(done["samples_ns"]), raced=False)
+                yield _key(done["problem"]), Timed(*_place(done, done), smooth_p25(done["samples_ns"]), raced=False)
         elif record["kind"] == "verdict":
             verdict = record["verdict"]
             for one in verdict["standings"]:
                 if one["summary"]:
-                    place = verdict["problem"]["n"], one["choice"]
-                    yield _key(verdict["problem"]), Timed(*place, one["summary"]["p25_ns"], verdict["rounds"] >= ENOUGH)
-    except (KeyError, TypeError, ValueError):
+                    ns = float(one["summary"]["p25_ns"])
+                    yield _key(verdict["problem"]), Timed(*_place(verdict, one), ns, verdict["rounds"] >= ENOUGH)
+    except (KeyError, TypeError, ValueError, AdvisorError):
         return
 
 
-def _place(done: Json) -> tuple[int, Json]:
-    return done["problem"]["n"], done["choice"]
+def _place(of: Json, done: Json) -> tuple[int, Choice]:
+    """Its n, and the choice as a record."""
+    return int(of["problem"]["n"]), _choice(json.dumps(done["choice"], sort_keys=True))
+
+
+@functools.lru_cache(maxsize=1 << 14)
+def _choice(text: str) -> Choice:
+    """A choice that a log holds over and over.
+
+    Raises:
+        BadInput: it is none.
+    """
+    found: Choice = codec.from_json(Choice, json.loads(text), "a choice of the log")
+    return found
 
 
 def _key(problem: Json) -> Key:
@@ -124,11 +137,7 @@ def dots(found: Iterable[Timed]) -> tuple[Dot, ...]:
     """The fastest choice at each n with each number of threads, or of each variant on a GPU; in the order of both."""
     best: dict[tuple[int, int | str], Dot] = {}
     for one in found:
-        try:
-            team = one.choice["team"]
-            at = one.choice["build"]["variant"] if team is None else int(team["threads"])
-        except (KeyError, TypeError, ValueError):
-            continue
+        at = one.choice.build.variant if one.choice.team is None else one.choice.team.threads
         known = best.get((one.n, at))
         if known is None or one.ns < known.ns:
             best[one.n, at] = Dot(one.n, at, one.ns, one.choice, one.raced)
@@ -183,8 +192,7 @@ def _regrets(key: Key, records: Iterable[Json]) -> dict[tuple[int, Choice], floa
                 continue
             for one in verdict["standings"]:
                 if one.get("regret") is not None:
-                    choice: Choice = codec.from_json(Choice, one["choice"], "standing")
-                    found[verdict["problem"]["n"], choice] = max(1.0, float(one["regret"]))
+                    found[_place(verdict, one)] = max(1.0, float(one["regret"]))
         except (KeyError, TypeError, ValueError, AdvisorError):
             continue
     return found

@@ -5,13 +5,15 @@ All text that came from a file is escaped: Plotly reads a little HTML in names a
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from html import escape
 from typing import Any, NamedTuple
 
 from advisor.policy.launch import duration
+from advisor.records import Choice
 from advisor.report.digest import Dot, HeldOutAt, Step
 from advisor.report.traffic import Moved, ReadFloor
+from advisor.show import choice_words
 
 CHOSEN, DEFAULT, BUSY, FLOOR = "#d6278a", "#8a8f98", "#e07b00", "#2a9d55"
 """Colours of the chosen path, the default choice, times beside a busy neighbour and rates read; seen on white and on
@@ -54,17 +56,16 @@ def short(value: float) -> str:
     return f"{value:g}"
 
 
-def choice_words(choice: Mapping[str, Any]) -> str:
-    """A choice of a log in a few words, escaped."""
-    build, team, process = choice["build"], choice.get("team"), choice.get("process")
-    knobs = " ".join(f"{str(name).removeprefix('ADV_')}={value}" for name, value in dict(build["knobs"]).items())
-    words = [str(build["variant"]), knobs, f"{build['compiler']} {build['flags']}"]
-    if team:
-        words.append(f"{team['threads']} threads, {team['placement'] or 'the array as it stands'}")
-    if process:
-        spin = "" if process.get("spin") is None else f", spin {process['spin']}"
-        words.append(f"wait policy {process['wait_policy']}{spin}, memory {process.get('memory_policy') or 'default'}")
-    return "<br>".join(escape(word) for word in words if word)
+def choice_lines(choice: Choice) -> str:
+    """A choice in a few lines for a label, escaped."""
+    team, process = choice.team, choice.process
+    words = [choice_words(choice)]
+    if team is not None:
+        words.append(f"{team.threads} threads, {team.placement or 'the array as it stands'}")
+    if process is not None:
+        spin = "" if process.spin is None else f", spin {process.spin}"
+        words.append(f"wait policy {process.wait_policy}{spin}, memory {process.memory_policy or 'default'}")
+    return "<br>".join(map(escape, words))
 
 
 # --- time ---
@@ -102,7 +103,7 @@ def _line(n: int, dots: Sequence[Dot], colour: str) -> Json:
         "name": f"n = {n}",
         "x": [dot.at for dot in dots],
         "y": _seconds(dot.ns for dot in dots),
-        "text": [f"n = {n}, {escape(duration(dot.ns))}<br>{choice_words(dot.choice)}" for dot in dots],
+        "text": [f"n = {n}, {escape(duration(dot.ns))}<br>{choice_lines(dot.choice)}" for dot in dots],
         "hoverinfo": "text",
         "mode": "lines+markers",
         "line": {"color": colour, "width": 1.5},
@@ -128,7 +129,7 @@ def over_n(name: str, dots: Sequence[Dot], steps: Sequence[Step]) -> Figure:
 
 
 def _named(dots: Sequence[Dot]) -> list[str]:
-    return [f"n = {dot.n}, {escape(duration(dot.ns))}<br>{choice_words(dot.choice)}" for dot in dots]
+    return [f"n = {dot.n}, {escape(duration(dot.ns))}<br>{choice_lines(dot.choice)}" for dot in dots]
 
 
 def _chosen_style() -> Json:
@@ -149,11 +150,8 @@ def _path(steps: Sequence[Step]) -> Json:
 
 
 def _step_text(step: Step) -> str:
-    from advisor.codec import to_json
-
     time = "no time known" if step.ns is None else duration(step.ns)
-    data = to_json(step.choice)
-    return f"chosen at n = {step.n}, {escape(time)}<br>{choice_words(data if isinstance(data, dict) else {})}"
+    return f"chosen at n = {step.n}, {escape(time)}<br>{choice_lines(step.choice)}"
 
 
 # --- fragility ---

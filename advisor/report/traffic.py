@@ -53,8 +53,12 @@ def moved(key: Key, steps: Iterable[Step]) -> tuple[Moved, ...]:
     found = []
     for step in steps:
         problem = Problem(key.kernel, key.dtype, key.shape, step.n, key.regime)
-        least = sum(spec.elements(problem))
-        rate = None if step.ns is None else least * ITEM_BYTES[key.dtype] / step.ns
+        try:
+            least = sum(spec.elements(problem))
+        except (AdvisorError, KeyError):  # a shape of another version of the kernel
+            return ()
+        size = ITEM_BYTES.get(key.dtype)
+        rate = least * size / step.ns if step.ns and size else None
         found.append(Moved(step.n, least, _predicted(known, problem, step.choice.build), rate, _counted(step)))
     return tuple(found)
 

@@ -99,7 +99,7 @@ def test_published_times_are_times_of_another_basis(found):
     [
         {"kind": "trial", "phase": "search"},
         {"kind": "trial", "phase": "search", "measurement": {"status": "ok", "samples_ns": [1.0], "problem": 3}},
-        {"kind": "verdict", "verdict": {"standings": [{"summary": {}}]}},
+        {"kind": "verdict", "verdict": {"standings": [{"summary": {"p25_ns": 1.0}, "choice": {"build": {}}}]}},
         {"kind": "verdict", "verdict": {"purpose": "final", "problem": None}},
         {"kind": "later"},
     ],
@@ -153,5 +153,8 @@ def test_a_variant_that_is_here_predicts_what_it_moves(found):
     assert moved.predicted == (evaluate(split.reads, there), evaluate(split.writes, there))
 
 
-def test_a_kernel_that_is_not_here_has_no_prediction():
-    assert traffic.moved(KEY._replace(kernel="elsewhere"), ()) == ()
+def test_what_is_not_known_here_has_no_prediction(found):
+    steps = digest.path(found.tables[0], KEY, ())
+    assert traffic.moved(KEY._replace(kernel="elsewhere"), steps) == ()
+    assert traffic.moved(KEY._replace(shape=(("rows", 3),)), steps) == ()
+    assert {one.gb_per_s for one in traffic.moved(KEY._replace(dtype="int3"), steps)} == {None}

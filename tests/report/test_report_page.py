@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from report_fixtures import NASTY, SIZES, folder, times
+from tabling import choice
 
 from advisor.report import figures, material, page, write
 from advisor.report.figures import Figure
@@ -122,8 +123,9 @@ def test_data_cannot_end_their_element(made):
 
 
 def test_labels_are_escaped_for_plotly_which_reads_markup():
-    choice = {"build": {"variant": NASTY, "knobs": {NASTY: 1}, "compiler": "c", "flags": "f"}}
-    assert set(re.findall(r"<[^>]*>", figures.choice_words(choice))) == {"<br>"}
+    words = figures.choice_lines(choice(NASTY, threads=2, knob=1))
+    assert set(re.findall(r"<[^>]*>", words)) == {"<br>"}
+    assert "2 threads" in words
 
 
 # --- size ---
