@@ -140,10 +140,11 @@ def _phases(run: Run, jobs: Sequence[Job], floor: Job, pairs: Sequence[Pair], be
     both = [named[kernel] for kernel in IN_TWO_LANGUAGES if kernel in named]
     swept = [*deep, *decode, *block]
     _list_and_compile(run, swept)
+    raced = _list_languages(run, both, pairs)
     phases: list[Phase] = [(6.0, partial(_sweep, run, deep))] if deep else []
     phases += [(2.0, partial(_sweep, run, decode))] if decode else []
     phases += [(3.0, partial(_sweep, run, block))] if block else []
-    phases += [(2.0, partial(_languages, run, both, pairs))] if both else []
+    phases += [(2.0, partial(_languages, run, raced, both))] if raced else []
     phases += [(1.0, partial(stacks, run, gradients))] if gradients else []
     phases += [(1.0, partial(floors, run, floor))] if swept else []
     phases += [(3.0, partial(windows, run, job)) for job in decode]
@@ -170,25 +171,34 @@ def _list_and_compile(run: Run, jobs: Sequence[Job]) -> None:
 # --- C beside Fortran ---
 
 
-def _languages(run: Run, jobs: Sequence[Job], pairs: Sequence[Pair], until: float) -> None:
-    """Races of their own: what one compiler makes of a variant is not what another does."""
+def _list_languages(run: Run, jobs: Sequence[Job], pairs: Sequence[Pair]) -> Run | None:
+    """Cells in both languages, compiled; a run of their own, since each compiler makes something else of a variant.
+
+    None where there is nothing to compare; what is lacking for it is noted.
+    """
     reason = lacking(jobs, pairs)
-    if reason:
-        run.found.missing.append(reason)
-        return
-    found = Found()
-    own = run._replace(found=found, before={}, ask_s={}, wanted={})
+    if not jobs or reason:
+        run.found.missing += [reason] if jobs else []
+        return None
+    run.progress.stage("compiling in two languages", len(jobs))
+    own = run._replace(found=Found(), before={}, ask_s={}, wanted={})
+    for job in jobs:
+        for problem in job.problems:
+            listed = language_cells(run.machine, job, problem, pairs, run.options, ends(run.machine))
+            own.wanted[problem] = listed
+        first = job.problems[0]
+        job.pool.prepare(first, [one.choice for one in own.wanted[first]])
+        run.progress.advance(job.kernel)
+    return own
+
+
+def _languages(run: Run, own: Run, jobs: Sequence[Job], until: float) -> None:
+    """Race what was listed; findings of the own run become the whole's."""
     try:
-        for job in jobs:
-            for problem in job.problems:
-                listed = language_cells(run.machine, job, problem, pairs, run.options, ends(run.machine))
-                own.wanted[problem] = listed
-            first = job.problems[0]
-            job.pool.prepare(first, [one.choice for one in own.wanted[first]])
         _sweep(own, jobs, until)
     finally:
-        run.found.languages += found.series
-        run.found.missing += [f"C over Fortran: {words}" for words in found.missing]
+        run.found.languages += own.found.series
+        run.found.missing += [f"C over Fortran: {words}" for words in own.found.missing]
 
 
 # --- growth and threads ---
