@@ -235,7 +235,8 @@ def recommend(
     tabled = [problem["kernel"] for problem in policy.problems()]
     names = kernel_names(kernels, tabled=tabled)
     given = _axes_of(names, policy, axes)
-    policy = filled(policy, given, where.machine, sizes)
+    carried = given if kernels != "all" or not tabled else {}  # all: those that have a table, if there is one
+    policy = filled(policy, carried, where.machine, sizes)
     questions = [p for p in policy.problems() if p["kernel"] in names]
     questions = [p for p in questions if all(p.get(key, value) == value for key, value in given[p["kernel"]].items())]
     if not questions:
