@@ -50,7 +50,7 @@ def test_every_kernel_of_a_model_has_a_table_or_says_what_is_missing(site, tmp_p
     assert set(found) == set(registry.kernels())
     assert all(one["table_path"] or one["missing"] for one in found.values())
     sheet = site.advisor("recommend", "--n", "64", "--model-config", str(tmp_path)).out
-    for words in ("prefill", "decode:", "training", "where a server cannot switch"):
+    for words in ("prefill", "decode:", "training", "setting"):
         assert words in sheet
 
 

@@ -97,8 +97,8 @@ def test_skipped_checks_have_no_error_and_no_tool():
 # --- the sheet of a tuning ---
 
 
-def tuned_sheet(verdicts, stolen=(), objective="latency", regime="warm"):
-    """Lines of the sheet, words of each; its report is of the first verdict."""
+def tuned_result(verdicts, stolen=(), objective="latency", regime="warm"):
+    """The result of a tuning with these verdicts; its report is of the first one."""
     problem = verdicts[0].problem._replace(regime=regime)
     verdicts = tuple(v._replace(problem=v.problem._replace(regime=regime)) for v in verdicts)
     stolen = tuple(m._replace(problem=m.problem._replace(regime=regime)) for m in stolen)
@@ -106,7 +106,12 @@ def tuned_sheet(verdicts, stolen=(), objective="latency", regime="warm"):
     counts = pairs(dict.fromkeys(STATUSES, 0))
     reports = (Report(problem, 9, 3, "done", 1.0),)
     outcome = Outcome(verdicts, (), counts, seconds, 9, False, (), reports, (), stolen)
-    result = tuning_result.TuneResult("decode", outcome, None, "t", "l", "", (), False, objective)
+    return tuning_result.TuneResult("decode", outcome, None, "t", "l", "", (), False, objective)
+
+
+def tuned_sheet(verdicts, stolen=(), objective="latency", regime="warm"):
+    """Lines of the sheet, words of each; its report is of the first verdict."""
+    result = tuned_result(verdicts, stolen, objective, regime)
     return show.tuned(result), tuning_result.result_json(result)["best"]
 
 
@@ -145,3 +150,12 @@ def test_a_default_that_failed_after_some_samples_gives_no_ratio():
     verdict = race(64, {FOUR: 400.0, ONE: 100.0})
     standings = tuple(s._replace(outcome="failed") if s.choice == FOUR else s for s in verdict.standings)
     assert "4.00x" not in tuned_sheet([verdict._replace(standings=standings)])[0]
+
+
+def test_several_kernels_stand_under_their_names_and_what_holds_for_all_is_said_once():
+    first = tuned_result([race(64, {FOUR: 100.0, ONE: 400.0})])._replace(notes=("this machine is not quiet",))
+    second = first._replace(kernel="mlp", outcome=first.outcome._replace(reports=()))
+    text = show.all_tuned([first, second])
+    assert [line.split()[0] for line in text.splitlines() if line.startswith(("decode", "mlp"))] == ["decode", "mlp"]
+    assert "heads=32" in text
+    assert text.count("this machine is not quiet") == text.count("log   l") == 1
