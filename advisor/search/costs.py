@@ -9,12 +9,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from advisor.errors import AdvisorError
 from advisor.kernels.spec import KernelSpec
 from advisor.records import Machine, Problem, Team
 from advisor.search.seeds import moved_bytes
-from advisor.signature.keep import signature_of
-from advisor.signature.records import Signature
+from advisor.search.traits import measured
 
 
 class Cost(NamedTuple):
@@ -30,32 +28,35 @@ def cheapest(machine: Machine, spec: KernelSpec, problem: Problem) -> Cost | Non
     None without a signature, or where it has no rates.
     """
     try:
-        found = signature_of(machine)
-    except AdvisorError:
+        costs = teams(machine, spec, problem)
+    except (LookupError, TypeError, ValueError, ZeroDivisionError):  # a description that was edited by hand
         return None
-    costs = [] if found is None else teams(found, machine, spec, problem)
     return min(costs, key=lambda cost: (cost.ns, cost.team.threads, cost.team.placement), default=None)
 
 
-def teams(found: Signature, machine: Machine, spec: KernelSpec, problem: Problem) -> list[Cost]:
+def teams(machine: Machine, spec: KernelSpec, problem: Problem) -> list[Cost]:
     """Every team that was measured, with the time that the model gives it.
 
     Args:
-        found: the signature.
-        machine: whose caches say which reading rate counts.
+        machine: with its signature; its caches say which reading rate counts.
         spec, problem: predict traffic and arithmetic.
     """
     traffic, work = moved_bytes(spec, problem), spec.flops(problem)
-    level = "l3" if _fits(machine, traffic) and any(one.level == "l3" for one in found.read) else "memory"
-    joins = {(one.threads, one.placement): one.time.p25_ns for one in found.fork_join if one.wait_policy == "default"}
-    peak = max((one.gflops / one.threads for one in found.peak if one.dtype == problem.dtype), default=None)
+    reads, peaks = measured(machine, "read"), measured(machine, "peak")
+    level = "l3" if _fits(machine, traffic) and any(one["level"] == "l3" for one in reads) else "memory"
+    joins = {
+        (one["threads"], one["placement"]): float(one["time"]["p25_ns"])
+        for one in measured(machine, "fork_join")
+        if one["wait_policy"] == "default"
+    }
+    peak = max((one["gflops"] / one["threads"] for one in peaks if one["dtype"] == problem.dtype), default=None)
     costs = []
-    for one in found.read:
-        join = joins.get((one.threads, one.placement))
-        if one.level == level and join is not None:
-            reading_ns = traffic / one.gb_per_s
-            working_ns = 0.0 if peak is None else work / (peak * one.threads)
-            costs.append(Cost(Team(one.threads, one.placement), max(reading_ns, working_ns) + join))
+    for one in reads:
+        team = Team(int(one["threads"]), str(one["placement"]))
+        join = joins.get((team.threads, team.placement))
+        if one["level"] == level and join is not None:
+            working_ns = 0.0 if peak is None else work / (peak * team.threads)
+            costs.append(Cost(team, max(traffic / one["gb_per_s"], working_ns) + join))
     return costs
 
 

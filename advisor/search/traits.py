@@ -11,11 +11,8 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from advisor.device import is_device
-from advisor.errors import AdvisorError
 from advisor.records import Machine
 from advisor.search.space import cpu_budget
-from advisor.signature.keep import signature_of
-from advisor.signature.records import Signature
 
 Traits = Mapping[str, float | str]
 """Field -> number above zero, or word."""
@@ -71,24 +68,32 @@ def _traits(machine: Machine, caches: int) -> Traits:
     known: dict[str, float | str] = {name: float(value) for name, value in found.items() if value}
     known |= {"vendor": machine.vendor} if machine.vendor else {}
     known |= {"vectors": next((isa for isa in VECTORS if isa in machine.isa), "none")} if machine.isa else {}
-    signature = _signature(machine)
-    return known if signature is None else {**known, **_measured(signature)}
+    return {**known, **_measured(machine)}
 
 
-def _signature(machine: Machine) -> Signature | None:
-    try:
-        return signature_of(machine)
-    except AdvisorError:
-        return None
+def measured(machine: Machine, part: str) -> list[dict[str, Any]]:
+    """The rows of one part of a machine's signature, as its file has them; none without one, or where it is odd.
+
+    Args:
+        machine: whose signature stands in its description.
+        part: read, fork_join or peak.
+    """
+    told = dict(machine.extra).get("signature")
+    rows = told.get(part) if isinstance(told, dict) else None
+    return [row for row in rows if isinstance(row, dict)] if isinstance(rows, (list, tuple)) else []
 
 
-def _measured(found: Signature) -> dict[str, float | str]:
+def _measured(machine: Machine) -> dict[str, float | str]:
     """The best rates and the cost of the largest team."""
-    memory = [one.gb_per_s for one in found.read if one.level == "memory"]
-    widest = max(found.fork_join, key=lambda one: one.threads, default=None)
-    rates: dict[str, float | str] = {"bandwidth": max(memory)} if memory else {}
-    rates |= {"arithmetic": max(one.gflops for one in found.peak)} if found.peak else {}
-    return {**rates, **({"fork-join": widest.time.p25_ns} if widest else {})}
+    try:
+        memory = [float(one["gb_per_s"]) for one in measured(machine, "read") if one["level"] == "memory"]
+        peaks = [float(one["gflops"]) for one in measured(machine, "peak")]
+        widest = max(measured(machine, "fork_join"), key=lambda one: int(one["threads"]), default=None)
+        rates: dict[str, float | str] = {"bandwidth": max(memory)} if memory else {}
+        rates |= {"arithmetic": max(peaks)} if peaks else {}
+        return {**rates, **({"fork-join": float(widest["time"]["p25_ns"])} if widest else {})}
+    except (LookupError, TypeError, ValueError):
+        return {}
 
 
 def distance(one: Traits, other: Traits) -> float:
