@@ -25,18 +25,22 @@ KERNELS = (
     "mlp",
     "mlp_backward",
     "norm_linear",
+    "block",
+    "block_backward",
 )
 SIZES = (1, 2, 17, 65)
 HEADS = tuple({"batch": 2, "heads": 4, "kv_heads": 2, "head_dim": head_dim} for head_dim in (22, 64))
 """Grouped heads. 22 ends within a vector of float and of double; variants that cannot have it take 64."""
 ROWS = tuple({"batch": 2, "d_model": 22, **more} for more in ({}, {"d_ff": 37}, {"d_out": 37}))
 """RMSNorm's shape, the gated MLP's, and that of a projection: all end within a vector."""
+BLOCKS = ({**HEADS[0], "d_model": 27, "d_ff": 37},)
+"""A transformer block of such heads."""
 
 
 def in_both_types(kernel, variant):
     """Not where indices are the same in both: in Fortran, in calls of a library, and where all vectors are those of
     headers that another kernel is run with."""
-    return variant.made_with == "c" and kernel != "norm_linear"
+    return variant.made_with == "c" and kernel not in ("norm_linear", "block", "block_backward")
 
 
 NATIVE = [
@@ -52,7 +56,7 @@ def problems(kernel, variant, dtype):
     """Causal and not where the kernel has it, all sizes of the first shape that the variant takes."""
     spec = registry.spec(kernel)
     causal = [{"causal": 0}, {"causal": 1}] if "causal" in spec.parameters else [{}]
-    for shape in (shape for shape in (*HEADS, *ROWS) if set(shape) == set(spec.parameters) - {"causal"}):
+    for shape in (shape for shape in (*HEADS, *ROWS, *BLOCKS) if set(shape) == set(spec.parameters) - {"causal"}):
         found = [spec.problem(n, dtype, **shape, **more) for more in causal for n in SIZES]
         valid = [problem for problem in found if is_valid(variant, problem, variant.defaults)]
         if valid:

@@ -43,7 +43,8 @@ class BlockSpec(TransformerSpec):
         m = dims_of(problem)
         pairs = m.of_attention.pairs
         of_attention = m.batch * m.heads * (pairs * (4 * m.head_dim + 4) + m.n * m.head_dim)
-        return m.rows * (2 * (m.weights + 3 * m.d_model + 4) + 5 * m.d_ff + 2 * m.d_model) + of_attention
+        products = 2 * (m.weights - 2 * m.d_model)
+        return m.rows * (products + 2 * (4 * m.d_model + 4) + 5 * m.d_ff + 2 * m.d_model) + of_attention
 
     def elements(self, problem: Problem) -> Elements:
         """2 n d and all weights, with n rows of all sequences: x and the weights are read once, y is written once.

@@ -24,11 +24,11 @@ def prepare(buffers: Sequence[Any], dims: tuple[int, ...], threads: int) -> Call
     batch, heads, kv_heads, head_dim, d_model, _, causal, n = dims
     with torch.inference_mode():  # so made, tensors leave autograd out of every later call
         x, g1, wqkv, wo, g2, wg, wu, wd = (torch.from_numpy(one) for one in buffers[:8])
-    of, split, grouped = torch.nn.functional, (heads, kv_heads, kv_heads), heads != kv_heads
+    of, grouped = torch.nn.functional, heads != kv_heads
 
     def call() -> Any:
         qkv = of.linear(of.rms_norm(x, (d_model,), g1, EPS), wqkv).view(batch, n, -1, head_dim).transpose(1, 2)
-        q, k, v = qkv.split(split, 1)
+        q, k, v = qkv[:, :heads], qkv[:, heads:-kv_heads], qkv[:, -kv_heads:]
         out = of.scaled_dot_product_attention(q, k, v, is_causal=bool(causal), enable_gqa=grouped)
         middle = of.linear(out.transpose(1, 2).reshape(batch, n, -1), wo).add_(x)
         normal = of.rms_norm(middle, (d_model,), g2, EPS)
