@@ -88,14 +88,15 @@ def _openblas() -> Finding:
     """Only variants that link it need it, and of its builds that on OpenMP."""
     from advisor.kernels import openblas
 
-    what = "OpenBLAS, OpenMP build"
+    what = "OpenBLAS on OpenMP"
     try:
         found, note = openblas.find(), openblas.core_note()
     except (AdvisorError, OSError) as error:
         return Finding(what, "cannot be tried", str(error))
     if found.tool is None:
         return Finding(what, f"not to be used: {found.reason}", f"variants that call it are left out; {found.remedy}")
-    return Finding(what, " ".join(found.tool.version.splitlines()[:2]), note)
+    build, configured = found.tool.version.splitlines()[:2]
+    return Finding(what, f"{build}, {' '.join(configured.split()[-2:])}", note)
 
 
 def _openmp() -> Finding:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import kernel_fixtures as fixtures
 import pytest
 from attention_fixtures import Case, check, scratch_bytes
+from row_fixtures import check_shapes
 from threadpoolctl import threadpool_info
 
 from advisor import doctor, linked
@@ -16,7 +17,6 @@ from advisor.kernels.executor import Ask
 from advisor.kernels.libraries import find_tool, tools
 from advisor.kernels.pool import WorkerPool
 from advisor.kernels.variant import read_variant, variants
-from advisor.kernels.verify import rows
 from advisor.linked import Shared
 from advisor.ranges import changed_fields
 from advisor.records import Build, Choice, Process, Team
@@ -152,17 +152,25 @@ def test_a_compiler_alone_does_not_make_it_nor_it_what_links_nothing():
 # --- what runs ---
 
 
+SHAPES = ({"batch": 2, "d_model": 64}, {"batch": 1, "d_model": 83})
+
+
+@needs_openblas
+@pytest.mark.parametrize(
+    ("kernel", "dtype", "entry"), [("mlp", "float32", "d_ff"), ("norm_linear", "float64", "d_out")]
+)
+def test_it_is_right_for_one_row_and_many(kernel, dtype, entry):
+    shapes = tuple({**shape, entry: 3 * shape["d_model"]} for shape in SHAPES)
+    assert check_shapes(kernel, "blas", dtype, shapes, (1, 17, 65)) == 12
+
+
 @needs_openblas
 @pytest.mark.parametrize("kernel", KERNELS)
-def test_it_is_right_in_both_types_and_never_the_default(kernel):
-    spec, one, machine = registry.spec(kernel), blas(kernel), fixtures.here()
-    problems = [p for p in spec.edges() if dict(p.shape)["d_model"] == 80 and p.n in (1, 65)]
-    found = list(rows(machine, spec, [one], problems))
-    assert {row.status for row in found} == {"ok"}, [row.reason for row in found if row.status != "ok"][:2]
-    assert {row.problem.dtype for row in found} == set(spec.dtypes)
-    assert {row.compiler for row in found} == {openblas.find().tool.name}
+def test_it_is_in_the_space_and_never_the_default(kernel):
+    spec, machine = registry.spec(kernel), fixtures.here()
     options = space_options(machine)
-    assert any(c.build.variant == "blas" for c in space(machine, spec, variants(kernel), spec.problem(64), options))
+    found = space(machine, spec, variants(kernel), spec.problem(64), options)
+    assert {c.build.compiler for c in found if c.build.variant == "blas"} == {openblas.find().tool.name}
     for n in (1, 64, 4096):
         made = default_choice(machine, spec, variants(kernel), spec.problem(n), options).build
         assert made.variant != "blas"
