@@ -1,6 +1,6 @@
 """Transfer between sub-machines: parts of one machine, made by affinity, each tuned on its own and then left out.
 
-    python benchmarks/submachines.py OUT [--cpus 1,2,4,8,12,16] [--budget 10] [--decode 1k,16k,128k]
+    python benchmarks/submachines.py OUT [--cpus 1,2,4,8,12,16] [--budget 11] [--decode 1k,16k,128k]
                                      [--forward 128,512,2048] [--limit 270]
 
 Every part has limits of its own, and so tables of its own. Then for each part, knowing the tables and logs of the
@@ -227,7 +227,7 @@ def arguments(words: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out", type=Path)
     parser.add_argument("--cpus", default="1,2,4,8,12,16")
-    parser.add_argument("--budget", type=float, default=10.0, help="seconds of tuning for each kernel on each part")
+    parser.add_argument("--budget", type=float, default=11.0, help="seconds of tuning for each kernel on each part")
     parser.add_argument("--decode", default="1k,16k,128k")
     parser.add_argument("--forward", default="128,512,2048")
     parser.add_argument("--limit", type=float, default=270.0, help="seconds in all")

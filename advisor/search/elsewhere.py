@@ -112,6 +112,7 @@ def _read(folder: str, kernel: str, changed_ns: int) -> Elsewhere:
     for section in sections:
         _keep_picks(picks.setdefault(_group(section), {}), section)
     defaults = {_group(section): section.default for section in reversed(sections)}
+    cells = {group: kept for group, found in cells.items() if (kept := _compared(found, defaults[group]))}
     return Elsewhere(os.path.basename(folder), model_of(machine), machine, spot_of(machine), cells, picks, defaults)
 
 
@@ -153,6 +154,13 @@ def _keep_log(cells: dict[Group, dict[int, Cell]], folder: str, kernel: str) -> 
                 group = problem["dtype"], problem["regime"], codec.from_json(Pairs, problem["shape"])
                 if problem["kernel"] == kernel and group in cells:
                     _keep(cells[group].setdefault(int(problem["n"]), {}), choice, ns, raced)
+
+
+def _compared(cells: dict[int, Cell], default: Choice) -> dict[int, Cell]:
+    """The n at which the default program was measured too: a search that did not come to that, which is among the
+    first, was cut short, and its best says nothing."""
+    program = default.build.variant, default.build.knobs
+    return {n: cell for n, cell in cells.items() if any((what.variant, what.knobs) == program for what in cell)}
 
 
 def _records(folder: str, kernel: str) -> Iterator[dict[str, Any]]:

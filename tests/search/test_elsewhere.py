@@ -31,7 +31,8 @@ def summary(ns):
 
 def section(made, ns=1000.0, n=1024, **extra):
     row = Row(n, n, made, (Point(n, summary(ns), True, None),), ())
-    found = Section("float32", PROBLEM.shape, "warm", GOMP, (n,), (row,), choice(threads=1), (), None, "")
+    default, its = choice("naive", threads=1), (Point(n, summary(5 * ns), True, None),)
+    found = Section("float32", PROBLEM.shape, "warm", GOMP, (n,), (row,), default, its, None, "")
     return found._replace(extra=pairs(extra))
 
 
@@ -63,7 +64,7 @@ def test_a_machine_knows_what_its_table_and_its_log_measured(tmp_path):
     write(tmp_path / "a", table(section(choice())), other(), [*log, trial(choice("torn"), [], status="crashed")])
     (one,) = machines("decode", HERE, [str(tmp_path)])
     cell = one.cells[GROUP][1024]
-    assert {what.threads: timed.ns for what, timed in cell.items()} == {16: 1000.0, 8: 2500.0}
+    assert {what.threads: timed.ns for what, timed in cell.items()} == {16: 1000.0, 8: 2500.0, 1: 5000.0}
     assert (one.name, one.spot.cpus, one.picks[GROUP][1024]) == ("a", 16, choice())
     assert one.defaults[GROUP].team.threads == 1
 
@@ -107,3 +108,11 @@ def test_the_shipped_tables_can_be_read():
 
 def test_a_portable_choice_has_no_machine():
     assert portable(choice()) == Portable("split", pairs(KNOBS), 16)
+
+
+def test_a_search_that_never_came_to_the_default_says_nothing(tmp_path):
+    cut = section(choice())._replace(default_points=())
+    write(tmp_path / "a", table(cut), other())
+    assert machines("decode", HERE, [str(tmp_path)]) == ()
+    write(tmp_path / "b", table(cut), other("third"), [trial(choice("naive", threads=4), [900.0])])
+    assert [one.name for one in machines("decode", HERE, [str(tmp_path)])] == ["b"]
