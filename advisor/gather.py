@@ -238,6 +238,8 @@ def groups(site: Site, sections: Sources) -> tuple[dict[Key, Ranges], dict[str, 
     for key, found in sections.items():
         try:
             made[key] = group(site, found)
+            unused = next((a.why for a in made[key][1] if a.basis == "DEFAULT" and a.in_tuned_region), "")
+            notes += [f"{key[0]}: {unused}"] if unused else []
         except Exception as error:  # whatever a file brings, a server goes on
             reasons[key[0]] = f"the table was refused ({type(error).__name__}: {error})"
             notes.append(f"a table of {key[0]} was refused ({type(error).__name__}: {error})")

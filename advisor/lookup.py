@@ -175,8 +175,13 @@ class Policy:
             kernel, n, axes: as for `choose`.
         """
         own = self.choose(kernel, n, **axes)
-        if self.site.gpu is not None:
+        try:
+            return own if self.site.gpu is not None else self._best(own, kernel, n, axes)
+        except Exception:  # whatever a file brings, the running process part has an answer
             return own
+
+    def _best(self, own: Answer, kernel: str, n: int, axes: dict[str, Any]) -> Answer:
+        """What `best` says on CPUs; `own` answers for the running process part."""
         given = {name: value for name, value in axes.items() if value is not None}
         found = _meant([key for key in self._groups if key[0] == kernel], given)
         if len(found) != 1:
@@ -221,8 +226,8 @@ class Policy:
     def _ranges(self, kernel: str, axes: dict[str, Any]) -> Ranges:
         """The ranges of a question, remembered; axes that are None were not given."""
         given = {name: value for name, value in axes.items() if value is not None}
-        key = (kernel, *map(given.get, _AXES)) if set(given) <= set(_AXES) else (kernel, frozenset(given.items()))
         try:
+            key = (kernel, *map(given.get, _AXES)) if set(given) <= set(_AXES) else (kernel, frozenset(given.items()))
             if key in self._known:
                 return self._known[key]
             found = self._resolve(kernel, given)

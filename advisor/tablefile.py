@@ -127,8 +127,8 @@ def check_table(document: Json) -> None:
         _need(isinstance(document.get(key), str), key, "text", document.get(key))
     _need(isinstance(document.get("environment"), dict), "environment", "an object", document.get("environment"))
     sections = document.get("sections")
-    if not isinstance(sections, list):
-        raise BadInput("sections must be a list", got=sections)
+    if not isinstance(sections, list) or not sections:
+        raise BadInput("sections must be a list with at least one", got=sections, next_step=_AGAIN)
     for index, section in enumerate(sections):
         try:
             _check_section(section)
@@ -199,13 +199,15 @@ def _check_rows(rows: list[Json], tuned: list[int]) -> None:
 
 
 def _check_choice(choice: Json) -> None:
-    build, team = choice["build"], choice["team"]
+    build, team, process = choice["build"], choice["team"], choice["process"]
     for key in ("variant", "source_hash", "compiler", "flags"):
         _need(isinstance(build[key], str), key, "text", build[key])
     _need(isinstance(build["knobs"], dict), "knobs", "an object", build["knobs"])
     if team is not None:
         _need(_whole(team["threads"], 1), "threads", "a whole number of at least 1", team["threads"])
         _need(isinstance(team["placement"], str), "placement", "text", team["placement"])
+    if process is not None:
+        _need(isinstance(process["runtime"], str), "runtime", "text", process["runtime"])
 
 
 def _time(value: object) -> bool:
