@@ -35,6 +35,7 @@ def run(
     head_dim: DimOption = None,
     d_model: DimOption = None,
     d_ff: DimOption = None,
+    d_out: DimOption = None,
     causal: Causal = None,
     dtype: Annotated[str | None, typer.Option(help="Element type.")] = None,
     regime: Annotated[str | None, Regime] = None,
@@ -53,7 +54,14 @@ def run(
 
     path = _found(command)
     shape = shape_of(
-        batch=batch, heads=heads, kv_heads=kv_heads, head_dim=head_dim, d_model=d_model, d_ff=d_ff, causal=causal
+        batch=batch,
+        heads=heads,
+        kv_heads=kv_heads,
+        head_dim=head_dim,
+        d_model=d_model,
+        d_ff=d_ff,
+        d_out=d_out,
+        causal=causal,
     )
     axes = {**shape, **{key: one for key, one in (("dtype", dtype), ("regime", regime)) if one is not None}}
     asked = running.Asked(placement, threads, wait_policy, spin, memory_policy)
