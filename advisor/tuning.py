@@ -6,16 +6,15 @@ Nothing is decided here: each stage is a function of what the one before it left
 from __future__ import annotations
 
 import datetime
-import math
 import os
 import secrets
 import time
-from collections.abc import Callable, Sequence
-from itertools import pairwise
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple
 
-from advisor import __version__, codec, device, model, paths
+from advisor import device, model, paths
 from advisor.asked import Own, Wanted, default_sizes, of_model
+from advisor.concluding import Tuning, count, hold_out, learned, run_again, with_counters
 from advisor.device import CPU, is_device
 from advisor.errors import AdvisorError, BadInput, UnknownName
 from advisor.gate import Bar
@@ -32,10 +31,8 @@ from advisor.records import (
     OBJECTIVES,
     REGIMES,
     Machine,
-    Measurement,
     Pairs,
     Problem,
-    Table,
     pairs,
 )
 from advisor.search import others
@@ -43,14 +40,12 @@ from advisor.search.failures import failures
 from advisor.search.space import SpaceOptions, first_of_each_language, space_options
 from advisor.shares import OfMany, room_for
 from advisor.topology import probe as topology
-from advisor.tuning_result import TuneResult, best_section, listed, missing, of_shape
+from advisor.tuning_result import TuneResult, listed, missing
 from advisor.turn import alone
 
 if TYPE_CHECKING:
     from advisor.kernels.gpu.counts import Counting
     from advisor.kernels.spec import KernelSpec
-    from advisor.search.known import Past
-    from advisor.search.log import Log
     from advisor.search.request import Outcome, Progress, Request
 
 HELD_OUT_SHARE = 0.15
@@ -61,9 +56,6 @@ LEAST_SHARE_S = 0.5
 
 QUICK_BUDGET_S = 30.0
 """Budget of `--quick` where none is given: an answer before the reader looks away, also on a busy machine."""
-
-MOST_HELD_OUT = 6
-"""Sizes held out: enough for a worst case to mean something, few enough to take a small part of the time."""
 
 LIMIT_SHARE, LEAST_LIMIT_S = 1 / 8, 5.0
 """Limit of one trial: this share of a budget, so that what hangs takes a small part of it; never less, since a crowded
@@ -223,29 +215,29 @@ def _tune_one(asked: TuneRequest, kernel: str, machine: Machine, progress: Progr
     decision = None
     with Log(log_path) as log, pool_for(machine, request.spec, request.variants, asked.seed) as pool:
         outcome = search(request, pool, log, progress)
-        table = _learn(before, outcome, request, asked)
+        table = learned(before, outcome, request, asked)
         until = None if budget_s is None else begun + budget_s
         if table is not None and not outcome.interrupted:
             pool.crew.close()  # its workers hold memory
-            tuning = _Tuning(request, pool, log, progress, outcome, until, before)
-            outcome, table = _run_again(tuning, table, lambda left: _learn(before, left, request, asked))
+            tuning = Tuning(request, pool, log, progress, outcome, until, before)
+            outcome, table = run_again(tuning, table, lambda left: learned(before, left, request, asked))
         if table is not None:
             landed = gate.land(stands, outcome, request, asked.bar)
             outcome, decision = landed.outcome, landed.decision
-            table = landed.table or _learn(before, outcome, request, asked)
+            table = landed.table or learned(before, outcome, request, asked)
         changes = decision is not None and decision.changes
         if table is not None and changes and not outcome.interrupted and not asked.exhaustive:
-            tuning = _Tuning(request, pool, log, progress, outcome, until, before)
-            table, interrupted = _hold_out(tuning, table)
+            tuning = Tuning(request, pool, log, progress, outcome, until, before)
+            table, interrupted = hold_out(tuning, table)
             outcome = outcome._replace(interrupted=interrupted)
         # before anything is counted: whatever becomes of that, the table lies there
-        saved = None if table is None else save_table(table_path, _with_counters(table, machine, log_path))
+        saved = None if table is None else save_table(table_path, with_counters(table, machine, log_path))
         counted: tuple[Counting, ...] = ()
         if asked.counters and table is not None and saved is not None and not outcome.interrupted:
             ends = None if share_s is None else begun + share_s
-            counted, interrupted = _count(_Tuning(request, pool, log, progress, outcome, ends, before), table)
+            counted, interrupted = count(Tuning(request, pool, log, progress, outcome, ends, before), table)
             outcome = outcome._replace(interrupted=interrupted)
-            again = save_table(table_path, _with_counters(table, machine, log_path))
+            again = save_table(table_path, with_counters(table, machine, log_path))
             saved = Saved(again.table, (*saved.notes, *again.notes))
     notes = [*filter(None, [aside, seen.sentence]), *_notes(asked, request, outcome), *before.notes]
     notes += [] if saved is None else saved.notes
@@ -402,124 +394,3 @@ def _space(machine: Machine, asked: TuneRequest) -> SpaceOptions:
             allowed, why = f"{', '.join(known)}, first, all", left_out() if is_device(machine.limits_id) else ""
             raise BadInput("no such compiler here", got=name, allowed=allowed, next_step=why)
     return options._replace(compilers=tuple(tool for tool in options.compilers if tool.name in wanted))
-
-
-def _learn(before: Past, outcome: Outcome, request: Request, asked: TuneRequest) -> Table | None:
-    """The table of an outcome and of what earlier runs found at other n; None where not one race ended."""
-    from advisor.policy.learn import DEPENDS, Beside, Made, learn
-
-    if not any(verdict.purpose == "final" for verdict in outcome.verdicts):
-        return None
-    created = f"{datetime.datetime.now(datetime.UTC):%Y-%m-%dT%H:%M:%SZ}"
-    provenance = pairs(
-        {
-            "session": request.session,
-            "advisor": __version__,
-            "log": "measurements.jsonl",
-            "budget_s": asked.budget_s,
-            "quick": asked.quick,
-            "objective": asked.objective,
-            "regime": asked.regime,
-            "seed": asked.seed,
-        }
-    )
-    verdicts, trials = [*before.verdicts, *outcome.verdicts], [*before.trials, *outcome.trials]
-    beside = Beside([*before.stolen, *outcome.stolen], [*before.energy, *outcome.energy])
-    depends = device.DEPENDS if is_device(request.machine.limits_id) else DEPENDS
-    made = Made(created, provenance, depends, asked.objective)
-    return learn(request.machine, verdicts, trials, made, beside)
-
-
-class _Tuning(NamedTuple):
-    """What a held-out race needs of the tuning that went before. `until` on the monotonic clock."""
-
-    request: Request
-    pool: Any
-    log: Log
-    progress: Progress
-    outcome: Outcome
-    until: float | None
-    before: Past
-
-
-def _run_again(
-    tuning: _Tuning, table: Table, learn_again: Callable[[Outcome], Table | None]
-) -> tuple[Outcome, Table | None]:
-    """Outcome and table without the winners that fail in a fresh process; half of the time left goes to that."""
-    from advisor.kernels.executors import pool_for
-    from advisor.policy.learn import choose
-    from advisor.search.known import AGAIN
-    from advisor.search.recheck import Recheck, recheck
-    from advisor.search.run import finite
-
-    request = tuning.request
-
-    def record(measurement: Measurement) -> None:
-        choice_id, document = codec.digest(measurement.choice), codec.to_json(finite(measurement))
-        kinds = {"kind": "trial", "session": request.session, "choice_id": choice_id, "phase": AGAIN}
-        tuning.log.append({**kinds, "measurement": document})
-
-    now = time.monotonic()
-    until = None if tuning.until is None else now + (tuning.until - now) / 2
-    limit_s, earlier = request.options.trial_limit_s, tuning.before.checks
-    plan = Recheck(learn_again, choose, request.problems, limit_s, until, record, earlier)
-    with pool_for(request.machine, request.spec, request.variants, request.options.seed) as fresh:
-        left = recheck(fresh, plan, tuning.outcome, table, tuning.progress)
-    return left.outcome._replace(interrupted=left.interrupted), left.table
-
-
-def _count(tuning: _Tuning, table: Table) -> tuple[tuple[Counting, ...], bool]:
-    """What the table's choices move where races were run, also written to the log; whether Ctrl-C came."""
-    from advisor.policy.learn import choose
-    from advisor.search.counting import count_winners
-
-    tuning.pool.crew.close()  # nothing else may run on a device while a profiler counts
-    own = of_shape(table, tuning.request.problems[0])
-    problems = [verdict.problem for verdict in tuning.outcome.verdicts if verdict.purpose == "final"]
-    winners = [(problem, choose(best_section(own, problem.n), problem.n)) for problem in problems]
-    left_s = None if tuning.until is None else tuning.until - time.monotonic()
-    try:
-        return count_winners(tuning.request, tuning.log, winners, left_s), False
-    except KeyboardInterrupt:
-        return (), True
-
-
-def _with_counters(table: Table, machine: Machine, log_path: str) -> Table:
-    """The table with all that the log knows of counters, of this tuning and of earlier ones."""
-    from advisor.policy.counted import with_counters
-    from advisor.search.counting import recorded
-
-    return with_counters(table, recorded(log_path)) if is_device(machine.limits_id) else table
-
-
-def held_out_sizes(tuned: Sequence[int], most: int) -> tuple[int, ...]:
-    """Sizes between the tuned ones, as far from both as can be on the log axis, and odd where there is room.
-
-    Args:
-        tuned: ascending.
-        most: at most so many, spread over the whole range.
-    """
-    middles = [math.isqrt(a * b) | 1 for a, b in pairwise(tuned)]
-    found = [n for n, (a, b) in zip(middles, pairwise(tuned), strict=True) if a < n < b]
-    step = max(1, math.ceil(len(found) / most))
-    return tuple(found[::step])
-
-
-def _hold_out(tuning: _Tuning, table: Table) -> tuple[Table, bool]:
-    """The table with its regret at sizes that were not tuned, unchanged where no time is left; whether Ctrl-C came."""
-    from advisor.policy.learn import choose, with_heldout
-    from advisor.search.heldout import HoldOut, hold_out
-
-    request = tuning.request
-    first = request.problems[0]
-    most = 2 if request.options.quick else MOST_HELD_OUT
-    sizes = held_out_sizes([v.problem.n for v in tuning.outcome.verdicts if v.purpose == "final"], most)
-
-    own = of_shape(table, first)
-
-    def pick(problem: Problem) -> Any:
-        return choose(best_section(own, problem.n), problem.n)
-
-    plan = HoldOut(pick, tuple(first._replace(n=n) for n in sizes), tuning.outcome.verdicts, tuning.until)
-    held = hold_out(request, tuning.pool, tuning.log, plan, tuning.progress)
-    return with_heldout(table, [*tuning.before.verdicts, *held.verdicts]), held.interrupted

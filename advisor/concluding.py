@@ -1,0 +1,146 @@
+"""After the search of a kernel: learn its table, run its winners again, hold out, count what they move."""
+
+from __future__ import annotations
+
+import datetime
+import math
+import time
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from advisor import __version__, codec, device
+from advisor.device import is_device
+from advisor.records import Machine, Measurement, Problem, Table, pairs
+from advisor.tuning_result import best_section, of_shape
+
+if TYPE_CHECKING:
+    from advisor.kernels.gpu.counts import Counting
+    from advisor.search.known import Past
+    from advisor.search.log import Log
+    from advisor.search.request import Outcome, Progress, Request
+    from advisor.tuning import TuneRequest
+
+MOST_HELD_OUT = 6
+"""Sizes held out: enough for a worst case to mean something, few enough to take a small part of the time."""
+
+
+def learned(before: Past, outcome: Outcome, request: Request, asked: TuneRequest) -> Table | None:
+    """The table of an outcome and of what earlier runs found at other n; None where not one race ended."""
+    from advisor.policy.learn import DEPENDS, Beside, Made, learn
+
+    if not any(verdict.purpose == "final" for verdict in outcome.verdicts):
+        return None
+    created = f"{datetime.datetime.now(datetime.UTC):%Y-%m-%dT%H:%M:%SZ}"
+    provenance = pairs(
+        {
+            "session": request.session,
+            "advisor": __version__,
+            "log": "measurements.jsonl",
+            "budget_s": asked.budget_s,
+            "quick": asked.quick,
+            "objective": asked.objective,
+            "regime": asked.regime,
+            "seed": asked.seed,
+        }
+    )
+    verdicts, trials = [*before.verdicts, *outcome.verdicts], [*before.trials, *outcome.trials]
+    beside = Beside([*before.stolen, *outcome.stolen], [*before.energy, *outcome.energy])
+    depends = device.DEPENDS if is_device(request.machine.limits_id) else DEPENDS
+    made = Made(created, provenance, depends, asked.objective)
+    return learn(request.machine, verdicts, trials, made, beside)
+
+
+class Tuning(NamedTuple):
+    """What a held-out race needs of the tuning that went before. `until` on the monotonic clock."""
+
+    request: Request
+    pool: Any
+    log: Log
+    progress: Progress
+    outcome: Outcome
+    until: float | None
+    before: Past
+
+
+def run_again(
+    tuning: Tuning, table: Table, learn_again: Callable[[Outcome], Table | None]
+) -> tuple[Outcome, Table | None]:
+    """Outcome and table without the winners that fail in a fresh process; half of the time left goes to that."""
+    from advisor.kernels.executors import pool_for
+    from advisor.policy.learn import choose
+    from advisor.search.known import AGAIN
+    from advisor.search.recheck import Recheck, recheck
+    from advisor.search.run import finite
+
+    request = tuning.request
+
+    def record(measurement: Measurement) -> None:
+        choice_id, document = codec.digest(measurement.choice), codec.to_json(finite(measurement))
+        kinds = {"kind": "trial", "session": request.session, "choice_id": choice_id, "phase": AGAIN}
+        tuning.log.append({**kinds, "measurement": document})
+
+    now = time.monotonic()
+    until = None if tuning.until is None else now + (tuning.until - now) / 2
+    limit_s, earlier = request.options.trial_limit_s, tuning.before.checks
+    plan = Recheck(learn_again, choose, request.problems, limit_s, until, record, earlier)
+    with pool_for(request.machine, request.spec, request.variants, request.options.seed) as fresh:
+        left = recheck(fresh, plan, tuning.outcome, table, tuning.progress)
+    return left.outcome._replace(interrupted=left.interrupted), left.table
+
+
+def count(tuning: Tuning, table: Table) -> tuple[tuple[Counting, ...], bool]:
+    """What the table's choices move where races were run, also written to the log; whether Ctrl-C came."""
+    from advisor.policy.learn import choose
+    from advisor.search.counting import count_winners
+
+    tuning.pool.crew.close()  # nothing else may run on a device while a profiler counts
+    own = of_shape(table, tuning.request.problems[0])
+    problems = [verdict.problem for verdict in tuning.outcome.verdicts if verdict.purpose == "final"]
+    winners = [(problem, choose(best_section(own, problem.n), problem.n)) for problem in problems]
+    left_s = None if tuning.until is None else tuning.until - time.monotonic()
+    try:
+        return count_winners(tuning.request, tuning.log, winners, left_s), False
+    except KeyboardInterrupt:
+        return (), True
+
+
+def with_counters(table: Table, machine: Machine, log_path: str) -> Table:
+    """The table with all that the log knows of counters, of this tuning and of earlier ones."""
+    from advisor.policy.counted import with_counters
+    from advisor.search.counting import recorded
+
+    return with_counters(table, recorded(log_path)) if is_device(machine.limits_id) else table
+
+
+def held_out_sizes(tuned: Sequence[int], most: int) -> tuple[int, ...]:
+    """Sizes between the tuned ones, as far from both as can be on the log axis, and odd where there is room.
+
+    Args:
+        tuned: ascending.
+        most: at most so many, spread over the whole range.
+    """
+    middles = [math.isqrt(a * b) | 1 for a, b in pairwise(tuned)]
+    found = [n for n, (a, b) in zip(middles, pairwise(tuned), strict=True) if a < n < b]
+    step = max(1, math.ceil(len(found) / most))
+    return tuple(found[::step])
+
+
+def hold_out(tuning: Tuning, table: Table) -> tuple[Table, bool]:
+    """The table with its regret at sizes that were not tuned, unchanged where no time is left; whether Ctrl-C came."""
+    from advisor.policy.learn import choose, with_heldout
+    from advisor.search import heldout
+
+    request = tuning.request
+    first = request.problems[0]
+    most = 2 if request.options.quick else MOST_HELD_OUT
+    sizes = held_out_sizes([v.problem.n for v in tuning.outcome.verdicts if v.purpose == "final"], most)
+
+    own = of_shape(table, first)
+
+    def pick(problem: Problem) -> Any:
+        return choose(best_section(own, problem.n), problem.n)
+
+    plan = heldout.HoldOut(pick, tuple(first._replace(n=n) for n in sizes), tuning.outcome.verdicts, tuning.until)
+    held = heldout.hold_out(request, tuning.pool, tuning.log, plan, tuning.progress)
+    return with_heldout(table, [*tuning.before.verdicts, *held.verdicts]), held.interrupted
