@@ -125,3 +125,16 @@ def test_a_table_whose_basis_makes_no_sense_is_refused_and_never_raises(folder, 
         save_table(os.path.join(folder, "decode.table.json"), bad)
     with pytest.raises(BadInput):
         tablefile.check_table(to_json(bad))
+
+
+def test_between_n_the_process_part_that_won_at_the_nearest_is_the_best(folder):
+    made = learn(
+        machine(), [race(n, {choice(threads=2, process=PASSIVE): 9.0, FOUR: 40.0}) for n in (64, 4096)], [], MADE
+    )
+    sections = {one.process.wait_policy: one for one in carried(made=made).sections}
+    won = {"default": (64,), "passive": (4096,)}
+    told = tuple(sections[name]._replace(wins=pairs({"latency": n})) for name, n in won.items())
+    write(folder, made._replace(sections=told), "decode.transfer")
+    best = [Policy.load().best("decode", n) for n in (64, 100, 3000, 4096)]
+    assert [answer.wait_policy for answer in best] == ["default", "default", "passive", "passive"]
+    assert "OMP_WAIT_POLICY=passive" in best[2].why
