@@ -44,6 +44,7 @@ SIZE_EDGES = (1, 2, 17, 65)
 """One row, two, a prime, one past a power of two."""
 
 MATRICES = ("wqkv", "wo", "wg", "wu", "wd")
+INNER = ("wg", "wu", "wd")
 WEIGHTS = ("g1", "wqkv", "wo", "g2", "wg", "wu", "wd")
 
 
@@ -88,6 +89,12 @@ class Dims(NamedTuple):
 def dims_of(problem: Problem) -> Dims:
     """The dims of a problem of one of these kernels."""
     return dims_in(Dims, problem)
+
+
+def inner_slice(weights: dict[str, Array], some: slice) -> tuple[Array, Array, Array]:
+    """wg, wu [f,d] and wd [d,f] of some f, in float64: all at once would be the largest arrays of a reference."""
+    wg, wu, wd = weights["wg"][some], weights["wu"][some], weights["wd"][:, some]
+    return wg.astype(np.float64), wu.astype(np.float64), wd.astype(np.float64)
 
 
 def paper_elements(problem: Problem) -> int:

@@ -12,7 +12,7 @@ from advisor.kernels.rms import MAGNITUDES, as_rows, tolerance, unit
 from advisor.kernels.spec import Array, Elements, Expected
 from advisor.kernels.tracked import Scaled, Tracked, exact, gated, joined, normalised, product, projected, total
 from advisor.kernels.tracked_attention import Cache, attended, weigh
-from advisor.kernels.transformer import WEIGHTS, Dims, TransformerSpec, dims_of
+from advisor.kernels.transformer import INNER, WEIGHTS, Dims, TransformerSpec, dims_of, inner_slice
 from advisor.records import Problem
 
 WITHIN_AT_ONCE = 2048
@@ -20,7 +20,7 @@ WITHIN_AT_ONCE = 2048
 
 
 class Known(NamedTuple):
-    """What all rows need: x [rows,d], its normalised rows, and the weights in float64."""
+    """What all rows need: x [rows,d], its normalised rows, and the weights, those of the MLP as they are."""
 
     m: Dims
     u: float
@@ -74,7 +74,7 @@ class BlockSpec(TransformerSpec):
 
 def _known(m: Dims, u: float, inputs: dict[str, Array]) -> Known:
     (x,) = as_rows(inputs, ["x"])
-    weights = {name: inputs[name].astype(np.float64) for name in WEIGHTS}
+    weights = {name: inputs[name] if name in INNER else inputs[name].astype(np.float64) for name in WEIGHTS}
     return Known(m, u, x, normalised(exact(x), weights["g1"], u), weights)
 
 
@@ -110,10 +110,9 @@ def _through_mlp(middle: Tracked, weights: dict[str, Array], u: float) -> Tracke
     """The second half of the block."""
     normal, width, found = normalised(middle, weights["g2"], u), len(weights["wg"]), middle
     for first in range(0, width, WITHIN_AT_ONCE):
-        some = slice(first, first + WITHIN_AT_ONCE)
-        a, b = (projected(normal, weights[name][some], u) for name in ("wg", "wu"))
-        part = product(gated(a, b, u).h, weights["wd"][:, some].T, u, width)
-        found = total(found, part, u)
+        wg, wu, wd = inner_slice(weights, slice(first, first + WITHIN_AT_ONCE))
+        a, b = projected(normal, wg, u), projected(normal, wu, u)
+        found = total(found, product(gated(a, b, u).h, wd.T, u, width), u)
     return found
 
 

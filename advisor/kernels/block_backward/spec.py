@@ -20,6 +20,7 @@ import numpy as np
 
 from advisor.kernels import attention
 from advisor.kernels.attention import in_parallel
+from advisor.kernels.gated import sampled
 from advisor.kernels.rms import as_rows, tolerance, unit
 from advisor.kernels.spec import Array, Elements, Expected
 from advisor.kernels.tracked import (
@@ -37,11 +38,15 @@ from advisor.kernels.tracked import (
     total,
 )
 from advisor.kernels.tracked_attention import Cache, attended, gradients, weigh
-from advisor.kernels.transformer import WEIGHTS, Dims, TransformerSpec, dims_of
+from advisor.kernels.transformer import INNER, WEIGHTS, Dims, TransformerSpec, dims_of, inner_slice
 from advisor.records import Problem
 
 WITHIN_AT_ONCE = 1024
 """Elements within the MLP that exist in float64 at a time, for all rows: some twelve arrays of 64 MiB at 8192 rows."""
+
+
+SAMPLED_WEIGHTS = 1 << 22
+"""Past so many elements of all weights their whole gradients, with errors, take seconds for any number of rows."""
 
 
 class Middle(NamedTuple):
@@ -81,29 +86,45 @@ class BlockBackwardSpec(TransformerSpec):
         return Elements(read=2 * m.rows * m.d_model + m.weights, written=m.rows * m.d_model + m.weights)
 
     def reference(self, problem: Problem, inputs: dict[str, Array]) -> dict[str, Expected]:
-        """All gradients in float64. Each weight's sums over all rows, so none of them can be known for less."""
+        """All gradients in float64; of large weights those of chosen outputs: rows of gwqkv, gwo, gwg and gwu, columns
+        of gwd. gx is known whole, and needs all that lies between.
+        """
         m, u = dims_of(problem), unit(problem)
-        x, gy = (exact(rows) for rows in as_rows(inputs, ["x", "gy"]))
-        weights = {name: inputs[name].astype(np.float64) for name in WEIGHTS}
-        normal = normalised(x, weights["g1"], u)
-        qkv = projected(normal, weights["wqkv"], u)
-        out = _attended(m, qkv, u)
-        middle = total(x, product(out, weights["wo"].T, u), u)
-        behind = _behind(middle, gy, weights, u)
-        gqkv = _attention_gradients(m, qkv, out, product(behind.gm, weights["wo"], u), u)
-        gx, gg1 = norm_gradients(x, normal, weights["g1"], product(gqkv, weights["wqkv"], u), u)
-        found = {
-            **behind._asdict(),
-            "gx": total(behind.gm, gx, u),
-            "gg1": gg1,
-            "gwqkv": both(gqkv.T, normal.whole, u),
-            "gwo": both(behind.gm.T, out, u),
-        }
-        shapes = self.shapes(problem)
+        large = self.flops(problem) > attention.SAMPLED_FLOPS or m.weights > SAMPLED_WEIGHTS
+        chosen = {count: sampled(count) if large else np.arange(count) for count in (m.all, m.d_model, m.d_ff)}
+        found = _gradients(m, inputs, chosen, u)
+        rows = {"gwqkv": m.all, "gwo": m.d_model, "gwg": m.d_ff, "gwu": m.d_ff} if large else {}
+        shapes = {**self.shapes(problem), **{name: found[name].value.shape for name in (*rows, "gwd")}}
         return {
-            name: Expected(found[name].value.reshape(shapes[name]), tolerance(found[name].error, found[name].value))
+            name: Expected(
+                found[name].value.reshape(shapes[name]),
+                tolerance(found[name].error, found[name].value),
+                chosen[rows[name]] if name in rows else None,
+                columns=chosen[m.d_ff] if large and name == "gwd" else None,
+            )
             for name in self.written
         }
+
+
+def _gradients(m: Dims, inputs: dict[str, Array], chosen: dict[int, Array], u: float) -> dict[str, Tracked]:
+    """The gradients by name; chosen: how many outputs a weight has -> which of them its gradient is wanted of."""
+    x, gy = (exact(rows) for rows in as_rows(inputs, ["x", "gy"]))
+    weights = {name: inputs[name] if name in INNER else inputs[name].astype(np.float64) for name in WEIGHTS}
+    normal = normalised(x, weights["g1"], u)
+    qkv = projected(normal, weights["wqkv"], u)
+    out = _attended(m, qkv, u)
+    middle = total(x, product(out, weights["wo"].T, u), u)
+    behind = _behind(middle, gy, weights, chosen[m.d_ff], u)
+    gqkv = _attention_gradients(m, qkv, out, product(behind.gm, weights["wo"], u), u)
+    gx, gg1 = norm_gradients(x, normal, weights["g1"], product(gqkv, weights["wqkv"], u), u)
+    every = slice(None)
+    return {
+        **behind._asdict(),
+        "gx": total(behind.gm, gx, u),
+        "gg1": gg1,
+        "gwqkv": both(gqkv.at((every, chosen[m.all])).T, normal.whole, u),
+        "gwo": both(behind.gm.at((every, chosen[m.d_model])).T, out, u),
+    }
 
 
 def _caches(m: Dims, qkv: Tracked) -> list[list[Cache]]:
@@ -144,16 +165,17 @@ def _by_rows(m: Dims, heads: Array) -> Array:
     return found
 
 
-def _behind(middle: Tracked, gy: Tracked, weights: dict[str, Array], u: float) -> Middle:
-    """From gy back through the MLP and its norm."""
+def _behind(middle: Tracked, gy: Tracked, weights: dict[str, Array], chosen: Array, u: float) -> Middle:
+    """From gy back through the MLP and its norm; weights' gradients of chosen f."""
     normal, width = normalised(middle, weights["g2"], u), len(weights["wg"])
     whole, gmn, parts = normal.whole, exact(np.zeros(middle.value.shape)), []
     for first in range(0, width, WITHIN_AT_ONCE):
-        some = slice(first, first + WITHIN_AT_ONCE)
-        wg, wu, wd = weights["wg"][some], weights["wu"][some], weights["wd"][:, some]
+        wg, wu, wd = inner_slice(weights, slice(first, first + WITHIN_AT_ONCE))
         ga, gb, h = _within(normal, gy, (wg, wu, wd), u)
         for one, w in ((ga, wg), (gb, wu)):
             gmn = total(gmn, product(one, w, u, 2 * width), u)
+        wanted = chosen[(chosen >= first) & (chosen < first + WITHIN_AT_ONCE)] - first
+        ga, gb, h = (one.at((slice(None), wanted)) for one in (ga, gb, h))
         parts.append((both(ga.T, whole, u), both(gb.T, whole, u), both(gy.T, h, u)))
     gwg, gwu = (joined([part[at] for part in parts]) for at in (0, 1))
     gm, gg2 = norm_gradients(middle, normal, weights["g2"], gmn, u)

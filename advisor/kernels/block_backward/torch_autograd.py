@@ -26,7 +26,7 @@ def prepare(buffers: Sequence[Any], dims: tuple[int, ...], threads: int) -> Call
     leaves = x, g1, wqkv, wo, g2, wg, wu, wd = [torch.from_numpy(one).requires_grad_() for one in buffers[:8]]
     gy, of = torch.from_numpy(buffers[8]), torch.nn.functional
     qkv = of.linear(of.rms_norm(x, (d_model,), g1, EPS), wqkv).view(batch, n, -1, head_dim).transpose(1, 2)
-    q, k, v = qkv.split((heads, kv_heads, kv_heads), 1)
+    q, k, v = qkv[:, :heads], qkv[:, heads:-kv_heads], qkv[:, -kv_heads:]
     out = of.scaled_dot_product_attention(q, k, v, is_causal=bool(causal), enable_gqa=heads != kv_heads)
     middle = x + of.linear(out.transpose(1, 2).reshape(batch, n, -1), wo)
     normal = of.rms_norm(middle, (d_model,), g2, EPS)

@@ -74,6 +74,21 @@ def test_blocks_of_the_reference_add_up(monkeypatch):
         assert whole[name].tolerance / 3 < one.tolerance < 5 * whole[name].tolerance, name
 
 
+def test_of_large_weights_chosen_outputs_are_known(monkeypatch):
+    problem = SPEC.problem(9, "float64", **{**GROUPED, "d_model": 210, "d_ff": 220})
+    inputs, whole = checked(problem)
+    monkeypatch.setattr(module, "SAMPLED_WEIGHTS", 1)
+    monkeypatch.setattr(module, "WITHIN_AT_ONCE", 50)
+    some = SPEC.reference(problem, inputs)
+    assert [name for name, one in some.items() if one.rows is not None] == ["gwqkv", "gwo", "gwg", "gwu"]
+    assert [name for name, one in some.items() if one.columns is not None] == ["gwd"]
+    assert len(some["gwg"].rows) < 100
+    for name, one in some.items():
+        rows = slice(None) if one.rows is None else one.rows
+        known = whole[name].values[rows] if one.columns is None else whole[name].values[:, one.columns]
+        assert relative_error(one.values, known) < 1e-12, name
+
+
 @pytest.mark.parametrize("draw", SPEC.draws)
 @pytest.mark.parametrize("shape", [{}, GROUPED, {"d_model": 1, "d_ff": 1}, {"batch": 1, "d_model": 256, "d_ff": 512}])
 def test_rounding_stays_inside_the_tolerance(shape, draw):
