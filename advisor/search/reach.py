@@ -51,4 +51,4 @@ def beyond(run: Run, problems: Sequence[Problem]) -> str:
     """Why problems were left out, in words."""
     sizes = ", ".join(str(problem.n) for problem in problems)
     call = expected_s(run, problems[0])
-    return f"n = {sizes} left out: a call takes {call:.2g} s or more, {LEAST_CALLS} of them do not fit in"
+    return f"n = {sizes} left out: a call takes {call:.2g} s or more, and there is no time for {LEAST_CALLS} of them"
