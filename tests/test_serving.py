@@ -96,6 +96,12 @@ def test_a_log_beside_the_tables_is_compared_too(place):
     told = json.loads(recommended(place, "--n", "4096", *MODEL, str(place), "--json"))["single"]
     step = next(share for share in told["phases"] if share["name"] == "decode")
     assert step["best_ns"] == pytest.approx(25000 + 500)
+    failed = codec.to_json(look(4096, passive, 1.0, status="crashed"))
+    again = {"kind": "trial", "session": "s1", "phase": "again", "measurement": failed}
+    (place / "measurements.jsonl").write_text("\n".join([*lines, json.dumps(again)]) + "\n")
+    told = json.loads(recommended(place, "--n", "4096", *MODEL, str(place), "--json"))["single"]
+    step = next(share for share in told["phases"] if share["name"] == "decode")
+    assert step["best_ns"] == pytest.approx(30000 + 500)  # what did not run again does not count
 
 
 def test_a_model_without_tables_gets_careful_answers_and_no_single_setting(place):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from json import dumps
 from typing import Any
 
 from advisor.codec import from_json
@@ -14,7 +15,7 @@ from advisor.errors import AdvisorError
 from advisor.policy.single import Setting, Timing
 from advisor.records import Measurement
 from advisor.search import protocol
-from advisor.search.known import NO_LOOKS
+from advisor.search.known import AGAIN, FAILED, NO_LOOKS
 from advisor.search.log import of_sessions, read
 from advisor.search.run import value_of
 
@@ -74,15 +75,26 @@ def of_log(path: str, labels: Labels, is_current: Callable[[str], Current]) -> l
     sessions = [r for r in records if r["kind"] == "session" and r.get("protocol") == protocol.VERSION]
     last = [sessions[-1].get(key) for key in _SAME] if sessions else []
     names = [r["session"] for r in sessions if [r.get(key) for key in _SAME] == last]
-    found = []
-    for problem, choice, ns, raced in _times(of_sessions(records, names)):
+    mine = of_sessions(records, names)
+    found, failed = [], {_name(r["measurement"]) for r in mine if _is_failure(r)}
+    for problem, choice, ns, raced in _times(mine):
         label, setting = labels.get(_key(problem)), setting_of(choice)
-        if label and setting and is_current(problem["kernel"])(choice["build"]):
+        ran = _name({"problem": problem, "choice": choice}) not in failed
+        if label and setting and ran and is_current(problem["kernel"])(choice["build"]):
             found.append(Timing(label, problem["n"], setting, ns, raced))
     return found
 
 
 _SAME = ("hardware_id", "limits_id", "environment")
+
+
+def _is_failure(record: Mapping[str, Any]) -> bool:
+    """Whether a winner crashed, hung or was wrong in a fresh process."""
+    return record.get("phase") == AGAIN and record.get("measurement", {}).get("status") in FAILED
+
+
+def _name(measured: Mapping[str, Any]) -> str:
+    return dumps({name: measured.get(name) for name in ("problem", "choice")}, sort_keys=True)
 
 
 def _key(problem: Mapping[str, Any]) -> Key:
