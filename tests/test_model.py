@@ -75,7 +75,8 @@ def test_each_kernel_takes_the_entries_of_its_own_dnf():
     assert shape(LLAMA, "forward") == {**shape(LLAMA, "decode"), "causal": 1}
     assert shape(LLAMA, "mlp_backward") == {"batch": 1, "d_model": 4096, "d_ff": 14336}
     assert shape(LLAMA, "rmsnorm") == {"batch": 1, "d_model": 4096}
-    assert dict(parsed(LLAMA).entries)["d_out"] == 48 * 128
+    assert shape(LLAMA, "norm_linear") == {"batch": 1, "d_model": 4096, "d_out": (32 + 2 * 8) * 128}
+    assert shape(LLAMA, "block") == {**shape(LLAMA, "forward"), "d_model": 4096, "d_ff": 14336}
     assert dict(model.fit(parsed(LLAMA), registry.spec("rmsnorm"), batch=4).shape)["batch"] == 4
 
 
