@@ -33,7 +33,7 @@ def home(tmp_path, tmp_path_factory, monkeypatch):
 
 
 def tuned(*sizes, bar=NEVER):
-    asked = tuning.TuneRequest(("scale",), sizes, budget_s=15.0, quick=True, kernel_dirs=(SCALE[-1],), bar=bar)
+    asked = tuning.TuneRequest(("scale",), sizes, budget_s=10.0, quick=True, kernel_dirs=(SCALE[-1],), bar=bar)
     (result,) = tuning.tune(asked, Silent())
     return result
 
@@ -65,6 +65,7 @@ def take_another(path, verdict):
     return other
 
 
+@pytest.mark.slow
 def test_a_candidate_lands_or_stays_out_also_later(home):
     first = tuned(64)
     path, folder = first.table_path, os.path.dirname(first.table_path)
