@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from advisor import __version__, guard
+from advisor.commands.check import check
 from advisor.commands.common import (
     Device,
     DimOption,
@@ -96,6 +97,7 @@ app.command()(transfer)
 app.add_typer(table, name="table")
 app.command(context_settings=SETTINGS)(run)
 app.command()(report)
+app.command()(check)
 
 
 @app.command()
@@ -148,10 +150,10 @@ def validate(
     heads: DimOption = None,
     kv_heads: DimOption = None,
     head_dim: DimOption = None,
-    budget: Annotated[str, typer.Option(help="Time for the whole run: 90s, 2m.")] = "120s",
-    kernel_dir: KernelDir = None,
     d_model: DimOption = None,
     d_ff: DimOption = None,
+    budget: Annotated[str, typer.Option(help="Time for the whole run: 90s, 2m.")] = "120s",
+    kernel_dir: KernelDir = None,
     as_json: Json = False,
 ) -> None:
     """Measure the paper's kernels beside what is predicted of them, C beside Fortran, and what the paper found."""

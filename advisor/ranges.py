@@ -387,8 +387,14 @@ def start_with(process: Json) -> str:
 
 def changed_fields(site: Site, table: Json, section: Json, row: Json) -> tuple[str, ...]:
     """The fields that a row depends on and that differ now, each with both values; only what can be read here."""
+    found = (f"{field} was {old}, is {new}" for field, old, new in changes(site, table, section, row))
+    return (*(table.get("differs") or ()), *found)
+
+
+def changes(site: Site, table: Json, section: Json, row: Json) -> tuple[tuple[str, Any, Any], ...]:
+    """What a row depends on and is not as it was: (field, then, now). What is not known on either side is no change."""
     then = section.get("environment") or table["environment"]
-    build, changed = row["choice"]["build"], list(table.get("differs") or ())
+    build, changed = row["choice"]["build"], []
     for field in row["depends"]:
         if field == "source_hash":
             old, new = build["source_hash"], _remembered(site, table["kernel"], build["variant"])
@@ -398,7 +404,7 @@ def changed_fields(site: Site, table: Json, section: Json, row: Json) -> tuple[s
             if old is None and new == ABSENT:  # tuned where it is not here either, beside rows of an earlier run
                 old = build["compiler"]
         if old is not None and new is not None and old != new:
-            changed.append(f"{field} was {old}, is {new}")
+            changed.append((field, old, new))
     return tuple(changed)
 
 
