@@ -117,7 +117,7 @@ class Run:
             return before
         options = self.request.options
         best_ns = self.best_ns.get(problem)
-        left_s = max(0.0, self.deadline - self.clock()) + GRACE_S
+        left_s = self._left_s()
         limit_s = min(options.trial_limit_s, left_s)
         ask = protocol.look(options.quick, limit_s, best_ns)
         ask = ask if math.isinf(left_s) else ask._replace(inputs_s=left_s)
@@ -130,6 +130,10 @@ class Run:
         self.remember(measurement)
         self._write("trial", choice_id=digest(choice), phase=phase, measurement=to_json(measurement))
         return measurement
+
+    def _left_s(self) -> float:
+        """What one measurement may take before the budget has ended, by a moment of grace."""
+        return max(0.0, self.deadline - self.clock()) + GRACE_S
 
     def _watched(self, problem: Problem) -> Watch:
         """The watch of a problem, which begins with its first look and with the first one after a race."""
@@ -154,7 +158,7 @@ class Run:
                 watch.refer_to(best.choice, best.seconds - best.compile_s)
         if watch.choice is None or not watch.is_due(self.clock()):
             return
-        begun, ask = self.clock(), protocol.reading(self.request.options.trial_limit_s)
+        begun, ask = self.clock(), protocol.reading(min(self.request.options.trial_limit_s, self._left_s()))
         found = finite(self.executor.measure(problem, watch.choice, ask))
         self._account(found)
         watch.read(value_of(found), self.clock() - begun)

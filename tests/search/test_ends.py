@@ -42,7 +42,7 @@ def two(tmp_path_factory):
 
 def test_a_search_that_has_understood_its_space_ends_long_before_its_trials_are_used(two):
     last = two.reports[-1]
-    assert last.stopped == "more search cannot pay for itself"
+    assert last.stopped in ("more search cannot pay for itself", "no improvement for long")
     assert last.looked < most_trials(SPEC, last.problem, last.space_size)
     times = {c: decode_ns(last.problem, c, 8) for c in space(MACHINE, SPEC, fake_variants(), last.problem, SPACE)}
     winner = next(v.winner for v in two.verdicts if v.purpose == "final" and v.problem == last.problem)
