@@ -22,7 +22,11 @@ if TYPE_CHECKING:
 
 PREFILL, DECODE, TRAINING = "prefill", "decode", "training"
 
-LOG = "measurements.jsonl"
+LOGS = ("measurements.jsonl", "measurements.jsonl.gz")
+"""A machine's own log, and as shipped policies have it."""
+
+
+Axes = tuple[tuple[str, Any], ...]
 
 
 class Question(NamedTuple):
@@ -30,7 +34,7 @@ class Question(NamedTuple):
 
     label: str
     kernel: str
-    axes: tuple[tuple[str, Any], ...]
+    axes: Axes
 
 
 class Line(NamedTuple):
@@ -68,19 +72,20 @@ class Asked(NamedTuple):
 
 def questions_of(answers: Iterable[tuple[Answer, int]]) -> tuple[Question, ...]:
     """The problems that answers are of, those of several shapes of a kernel told apart."""
-    found: dict[tuple[str, tuple[tuple[str, Any], ...]], None] = {}
+    found: dict[tuple[str, Axes], None] = {}
     for answer, _ in answers:
         known = {"dtype": answer.dtype, "regime": answer.regime} if answer.dtype else {}
         found[answer.kernel, tuple(sorted({**known, **answer.shape}.items()))] = None
-    names = [kernel for kernel, _ in found]
-    return tuple(
-        Question(kernel if names.count(kernel) == 1 else f"{kernel} {_words(axes)}", kernel, axes)
-        for kernel, axes in found
+    return tuple(Question(_label(kernel, axes, list(found)), kernel, axes) for kernel, axes in found)
+
+
+def _label(kernel: str, axes: Axes, everything: Sequence[tuple[str, Axes]]) -> str:
+    """The kernel, with the axes in which the problems of it differ."""
+    others = [dict(other) for name, other in everything if name == kernel]
+    own = [(name, value) for name, value in axes if any(other.get(name) != value for other in others)]
+    return " ".join(
+        [kernel, *(str(value) if name in ("dtype", "regime") else f"{name}={value}" for name, value in own)]
     )
-
-
-def _words(axes: tuple[tuple[str, Any], ...]) -> str:
-    return " ".join(str(value) if name in ("dtype", "regime") else f"{name}={value}" for name, value in axes)
 
 
 def for_model(asked: Asked, where: Where, sizes: Sequence[int]) -> tuple[Policy, tuple[Question, ...], tuple[str, ...]]:
@@ -168,7 +173,8 @@ def _timings(policy: Policy, questions: Sequence[Question], machine: str | None)
         found += of_sections(question.label, own, _current(question.kernel))
         if dtype and regime:
             labels[question.kernel, dtype, regime, tuple(sorted(axes.items()))] = question.label
-    return found + of_log(os.path.join(folder, LOG), labels, _current)
+    logs = (os.path.join(folder, name) for name in LOGS)
+    return found + [one for path in logs for one in of_log(path, labels, _current)]
 
 
 @functools.lru_cache

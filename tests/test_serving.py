@@ -9,7 +9,7 @@ from tabling import FOUR, MADE, ONE, look, machine, race, table, write, write_ma
 from test_model import LLAMA
 from typer.testing import CliRunner
 
-from advisor import codec
+from advisor import codec, pipeline, serving
 from advisor.cli import app
 from advisor.policy.learn import learn
 from advisor.records import Problem, pairs
@@ -128,3 +128,11 @@ def test_the_single_setting_can_be_had_in_any_format(place):
     (place / "rmsnorm.table.json").unlink()
     done = CliRunner().invoke(app, ["recommend", *words, "--format", "env"])
     assert done.exit_code == 1
+
+
+def test_shapes_of_one_kernel_are_told_apart_by_what_differs(place):
+    policy, answers = pipeline.recommend("decode", [64], {}, pipeline.Where(write_machine(place, machine())))
+    (first, n), other = answers[0], answers[0][0]._replace(shape_pairs=pairs({**answers[0][0].shape, "heads": 8}))
+    assert policy.site.gpu is None
+    labels = [one.label for one in serving.questions_of([(first, n), (other, n), (first, n)])]
+    assert labels == ["decode heads=32", "decode heads=8"]
