@@ -85,9 +85,8 @@ def _single(found: Sheet) -> list[str]:
     if best is None:
         return ["no single setting: nothing here was measured at these n"] if _on_host(found) else []
     lines = [f"where a server cannot switch: {_setting_words(best, found.setting)}"]
-    lines += [
-        f"  loses    {best.loss:.1%} against switching ({_shares(best)}); {best.basis}; settings compared: {best.compared}"
-    ]
+    lines.append(f"  loses    {best.loss:.1%} against switching ({_shares(best)})")
+    lines.append(f"  sure     {best.basis}; settings compared: {best.compared}")
     lines += [f"  unknown  {_cells(best.unmeasured)}: not measured under it"] if best.unmeasured else []
     lines += [f"  missing  {_cells(best.unknown)}: not measured at all, so not part of it"] if best.unknown else []
     return lines + _apply(found.setting)
