@@ -139,7 +139,7 @@ def judge(old: Incumbent, outcome: Outcome, request: Request, bar: Bar) -> Decis
         request: what was run.
         bar: the least gain, and the workload.
     """
-    from advisor.policy.workload import spread
+    from advisor.policy.workload import outside, spread
 
     objective = request.options.objective
     finals = [verdict for verdict in outcome.verdicts if verdict.purpose == "final"]
@@ -148,7 +148,8 @@ def judge(old: Incumbent, outcome: Outcome, request: Request, bar: Bar) -> Decis
     weights = spread(known, sorted(raced))[0] if known and raced else {}
     compared = landing.compare(finals, old.picks, raced, weights if any(weights.values()) else {})
     added = sorted(set(raced) - set(old.picks))
-    return landing.decide(old, compared, objective, added, bar.least)
+    decision = landing.decide(old, compared, objective, added, bar.least)
+    return decision._replace(outside=outside(known, list(raced)))
 
 
 def land(table: Table | None, outcome: Outcome, request: Request, bar: Bar) -> Landed:
@@ -186,7 +187,8 @@ def record(decision: Decision, path: str, request: Request, table: Table) -> tup
     """
     now = datetime.datetime.now(datetime.UTC)
     line = ledger.entry(decision, request.problems[0], request.session, table.table_id, now)
-    told = () if decision.verdict in (landing.FIRST, landing.SAME) else (f"landing: {decision.why}",)
+    why = "" if decision.verdict in (landing.FIRST, landing.SAME) else f"landing: {decision.why}"
+    told = tuple(filter(None, (why, decision.outside)))
     try:
         history.keep(path, now)
         ledger.append(os.path.dirname(os.path.abspath(path)), line)

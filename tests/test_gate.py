@@ -125,6 +125,13 @@ def test_a_workload_says_which_n_count(home):
         assert landed.decision.verdict == verdict
 
 
+def test_calls_of_a_workload_that_count_for_nothing_are_told(home):
+    load = Workload(pairs({"decode": ((64, 1), (1000, 3))}))
+    decision = gate.land(None, ran({64: {ONE: 1.0}}), asked(), gate.Bar(workload=load)).decision
+    assert decision.outside.startswith("75% of the workload's calls")
+    assert decision.outside in gate.record(decision, str(home / "decode.table.json"), asked(), tabling.table())
+
+
 def test_a_choice_whose_source_is_no_longer_at_hand_gives_way(home):
     now = asked(variants=(("made_up", "ffffffffffff"),))
     decision = gate.land(tabling.table(), ran({64: {TWO: 1.0}}), now, gate.Bar()).decision

@@ -76,7 +76,7 @@ def recommend(
     from advisor.asked import Wanted
     from advisor.policy import launch
     from advisor.policy.workload import asked as asked_workload
-    from advisor.policy.workload import shares
+    from advisor.policy.workload import outside, shares
 
     if output not in launch.FORMATS:
         raise UnknownName("no such format", got=output, allowed=", ".join(launch.FORMATS))
@@ -105,7 +105,10 @@ def recommend(
         say(note)
     several = model_config is not None or len({answer.kernel for answer, _ in answers}) > 1
     wanted_sheet = single or (several and output in ("text", "json") and policy.site.gpu is None)
-    weights = shares(asked_workload(workload, from_log, regex), sizes(n))
+    load = asked_workload(workload, from_log, regex)
+    weights = shares(load, sizes(n))
+    if load is not None and (told := outside(load.overall(), sizes(n))):
+        say(told)
     sheet = serving.sheet(policy, questions, weights, machine) if wanted_sheet else None
     if single and sheet is not None:
         answers = [(serving.setting_of(sheet), max(weights))]

@@ -74,6 +74,7 @@ class Decision(NamedTuple):
         bar: the least gain, less 1.
         compared: what was raced, an n each.
         added: n that the table did not have.
+        outside: a sentence on the calls of the workload that count for nothing; empty where there are none.
     """
 
     verdict: str
@@ -82,6 +83,7 @@ class Decision(NamedTuple):
     bar: float
     compared: tuple[Compared, ...] = ()
     added: tuple[int, ...] = ()
+    outside: str = ""
 
     @property
     def lands(self) -> bool:

@@ -213,6 +213,20 @@ def spread(weights: Mapping[int, float], sizes: Sequence[int]) -> tuple[dict[int
     return found, outside
 
 
+def outside(weights: Mapping[int, float], sizes: Sequence[int]) -> str:
+    """A sentence on the calls that no n of a tuning or a question stands for; empty where there are none.
+
+    Args:
+        weights: n -> share; empty: no workload.
+        sizes: the n that were tuned or asked for.
+    """
+    if not weights or not sizes:
+        return ""
+    share = spread(weights, sorted(sizes))[1]
+    span = f"{min(sizes)}..{max(sizes)}"
+    return f"{share:.0%} of the workload's calls lie outside n = {span} and count for nothing" if share > 0 else ""
+
+
 def _count(path: str, pattern: str) -> dict[str, Any]:
     """What `from_log` runs in a process of its own."""
     found: Counter[int] = Counter()

@@ -111,3 +111,15 @@ def test_what_is_asked_for_counts_as_the_workload_says(tmp_path):
     assert workload.shares(None, [64, 4096]) == {64: 1.0, 4096: 1.0}
     with pytest.raises(BadInput, match="among those asked"):
         workload.shares(found, [8192, 16384])
+
+
+def test_calls_that_count_for_nothing_are_told():
+    assert workload.outside({1000: 0.75, 2000: 0.25}, [4096, 1024]) == (
+        "75% of the workload's calls lie outside n = 1024..4096 and count for nothing"
+    )
+    assert (
+        workload.outside({2000: 1.0}, [1024, 4096])
+        == workload.outside({}, [64])
+        == workload.outside({64: 1.0}, [])
+        == ""
+    )
