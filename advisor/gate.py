@@ -149,7 +149,8 @@ def judge(old: Incumbent, outcome: Outcome, request: Request, bar: Bar) -> Decis
     compared = landing.compare(finals, old.picks, raced, weights if any(weights.values()) else {})
     added = sorted(set(raced) - set(old.picks))
     decision = landing.decide(old, compared, objective, added, bar.least)
-    return decision._replace(outside=outside(known, list(raced)))
+    failed = tuple((v.problem.n, s.choice) for v in finals for s in v.standings if s.outcome == "failed")
+    return decision._replace(failed=failed, outside=outside(known, list(raced)))
 
 
 def land(table: Table | None, outcome: Outcome, request: Request, bar: Bar) -> Landed:

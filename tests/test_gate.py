@@ -117,6 +117,15 @@ def test_what_stays_stays_to_the_byte(home):
     assert landed.outcome.verdicts[0].winner == ONE
 
 
+def test_what_failed_is_no_candidate_and_is_in_the_ledger(home):
+    ran_out = ran({64: {ONE: 1.0, TWO: float("inf")}})
+    decision = gate.land(tabling.table(), ran_out, asked(), gate.Bar()).decision
+    assert decision.failed == ((64, TWO),)
+    gate.record(decision, str(home / "decode.table.json"), asked(), tabling.table())
+    (line,) = ledger.read(str(home))
+    assert line["failed"][0]["candidate"]["team"]["threads"] == 2
+
+
 def test_a_workload_says_which_n_count(home):
     times = {64: {ONE: 1.3, TWO: 1.0}, 4096: {FOUR: 1.0, TWO: 1.1}}
     for count, verdict in ((1, "kept"), (1000, "faster")):

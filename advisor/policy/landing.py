@@ -74,6 +74,7 @@ class Decision(NamedTuple):
         bar: the least gain, less 1.
         compared: what was raced, an n each.
         added: n that the table did not have.
+        failed: (n, choice) that raced or won, and crashed or was wrong there or in a fresh process: no candidate.
         outside: a sentence on the calls of the workload that count for nothing; empty where there are none.
     """
 
@@ -83,6 +84,7 @@ class Decision(NamedTuple):
     bar: float
     compared: tuple[Compared, ...] = ()
     added: tuple[int, ...] = ()
+    failed: tuple[tuple[int, Choice], ...] = ()
     outside: str = ""
 
     @property

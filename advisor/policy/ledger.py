@@ -46,6 +46,7 @@ def entry(decision: Decision, problem: Problem, session: str, table_id: str, now
         "bar": decision.bar,
         "added": list(decision.added),
         "table_id": table_id,
+        "failed": [{"n": n, "candidate": codec.to_json(choice)} for n, choice in decision.failed],
         "compared": [
             {
                 "n": one.n,
