@@ -29,7 +29,8 @@ def within_reach(run: Run, problem: Problem) -> bool:
         return True
     call = expected_s(run, problem)
     left_s = run.deadline - run.clock()
-    return LEAST_CALLS * call <= left_s and LOOK_CALLS * call <= run.request.options.trial_limit_s
+    least = LEAST_CALLS if run.verdicts else LOOK_CALLS  # a guess leaves out only what is sure to fail
+    return least * call <= left_s and LOOK_CALLS * call <= run.request.options.trial_limit_s
 
 
 def expected_s(run: Run, problem: Problem) -> float:

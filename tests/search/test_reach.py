@@ -8,7 +8,7 @@ import pytest
 from tabling import ONE, machine, race
 
 from advisor.kernels import registry
-from advisor.search.reach import LEAST_CALLS, beyond, expected_s, within_reach
+from advisor.search.reach import LEAST_CALLS, LOOK_CALLS, beyond, expected_s, within_reach
 
 SPEC = registry.spec("decode")
 
@@ -48,3 +48,9 @@ def test_before_any_race_the_most_that_the_machine_might_do_is_assumed():
         expected_s(run_of(1.0, found=machine(allowed_cpus=cpus)), problem(1 << 20)) for cpus in ((0,), (0, 1))
     )
     assert small == pytest.approx(2 * large)
+
+
+def test_a_guess_leaves_out_only_what_is_sure_to_fail():
+    call = expected_s(run_of(1.0), problem(1 << 20))
+    assert within_reach(run_of(1.01 * LOOK_CALLS * call), problem(1 << 20))
+    assert not within_reach(run_of(0.99 * LOOK_CALLS * call), problem(1 << 20))
