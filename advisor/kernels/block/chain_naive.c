@@ -1,7 +1,7 @@
 /* variant {
   "idea": "the chain of the naive kernels: one step after the other as the formula reads, every result through memory",
   "language": "c", "symbol": "block_chain_naive", "dtypes": ["float32", "float64"], "requires": [],
-  "reads": "batch * n * (6 * d_model + 3 * heads * head_dim + 4 * kv_heads * head_dim + 3 * d_ff) + batch * n * d_model * ((2 * heads + 2 * kv_heads) * head_dim + 3 * d_ff)",
+  "reads": "batch * n * (7 * d_model + 4 * heads * head_dim + 4 * kv_heads * head_dim + 3 * d_ff) + batch * n * d_model * ((2 * heads + 2 * kv_heads) * head_dim + 3 * d_ff)",
   "writes": "batch * n * (4 * d_model + 4 * heads * head_dim + 4 * kv_heads * head_dim + 3 * d_ff)",
   "mapping": "equal contiguous rows a thread in every pass; query rows of attention 8 at a time", "rank": 90
 } */

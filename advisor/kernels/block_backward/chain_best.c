@@ -7,7 +7,7 @@
   "needs": {"ADV_V": {"64": ["avx512f"]}},
   "defaults": {"ADV_V": 32, "ADV_M": 6, "ADV_N": 2, "ADV_U": 4, "block": 96, "group": 4},
   "valid": ["head_dim <= 256", "ADV_M * ADV_N * 32 == 12 * ADV_V"],
-  "reads": "batch * n * (16 * d_model + 18 * heads * head_dim + 12 * kv_heads * head_dim + 6 * d_ff) + d_model * (4 * (heads + kv_heads) * head_dim + 5 * d_ff)",
+  "reads": "batch * n * (18 * d_model + 15 * heads * head_dim + 14 * kv_heads * head_dim + 5 * d_ff) + d_model * (4 * (heads + kv_heads) * head_dim + 5 * d_ff)",
   "writes": "batch * n * (7 * d_model + 8 * heads * head_dim + 8 * kv_heads * head_dim + 3 * d_ff) + d_model * (2 * (heads + kv_heads) * head_dim + 3 * d_ff + 2)",
   "mapping": "blocks of rows of each result times groups of panels, and strips of rows of attention, handed out one by one", "rank": 10
 } */

@@ -1,7 +1,7 @@
 /* variant {
   "idea": "the chain of the naive kernels: forward again, then back one step after the other, every result through memory; nothing of order n^2",
   "language": "c", "symbol": "block_backward_chain_naive", "dtypes": ["float32", "float64"], "requires": [],
-  "reads": "batch * n * (16 * d_model + 24 * heads * head_dim + 16 * kv_heads * head_dim + 14 * d_ff) + 3 * batch * n * d_model * (2 * (heads + kv_heads) * head_dim + 3 * d_ff)",
+  "reads": "batch * n * (18 * d_model + 15 * heads * head_dim + 14 * kv_heads * head_dim + 7 * d_ff) + batch * n * d_model * (6 * (heads + kv_heads) * head_dim + 8 * d_ff)",
   "writes": "batch * n * (7 * d_model + 7 * heads * head_dim + 8 * kv_heads * head_dim + 6 * d_ff) + d_model * (2 * (heads + kv_heads) * head_dim + 3 * d_ff + 2)",
   "mapping": "equal contiguous rows a thread, or rows of a weight; attention as in backward's recomputed", "rank": 90
 } */
