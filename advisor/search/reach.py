@@ -29,8 +29,12 @@ def within_reach(run: Run, problem: Problem) -> bool:
         return True
     call = expected_s(run, problem)
     left_s = run.deadline - run.clock()
-    least = LEAST_CALLS if run.verdicts else LOOK_CALLS  # a guess leaves out only what is sure to fail
-    return least * call <= left_s and LOOK_CALLS * call <= run.request.options.trial_limit_s
+    return _least(run) * call <= left_s and LOOK_CALLS * call <= run.request.options.trial_limit_s
+
+
+def _least(run: Run) -> int:
+    """Calls that there must be time for; a guess, before anything was raced, leaves out only what is sure to fail."""
+    return LEAST_CALLS if run.verdicts else LOOK_CALLS
 
 
 def expected_s(run: Run, problem: Problem) -> float:
@@ -52,4 +56,4 @@ def beyond(run: Run, problems: Sequence[Problem]) -> str:
     """Why problems were left out, in words."""
     sizes = ", ".join(str(problem.n) for problem in problems)
     call = expected_s(run, problems[0])
-    return f"n = {sizes} left out: a call takes {call:.2g} s or more, and there is no time for {LEAST_CALLS} of them"
+    return f"n = {sizes} left out: a call takes {call:.2g} s or more, and there is no time for {_least(run)} of them"
