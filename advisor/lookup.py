@@ -13,6 +13,7 @@ Standard library only and no `typing` at run time: this is the hot path.
 
 from __future__ import annotations
 
+import os
 from bisect import bisect_right
 
 from advisor.answers import Answer
@@ -69,6 +70,7 @@ class Policy:
         machine: str | None = None,
         objective: str | None = None,
         device: str | None = None,
+        count_misses: bool | None = None,
         root: str = "/",
     ) -> Policy:
         """Read this machine's tables and make every answer.
@@ -83,6 +85,8 @@ class Policy:
                 efficiency (effort within 5 % of the best time); None: what each table was made for.
             device: cuda:N: answer for that GPU, by the number that CUDA programs started here (or there) would use,
                 which its driver is asked for some seconds; None or cpu: for the CPUs.
+            count_misses: also count lookups without a measured answer, for the next `advisor tune`; a thread writes
+                them beside the tables. None: where ADVISOR_COUNT_MISSES is set in the environment to something but 0.
             root: folder that /proc and /sys are read under.
 
         Raises:
@@ -106,7 +110,15 @@ class Policy:
         if not paths:
             where = path or machine_dir(site.hardware_id, site.limits_id)
             notes.append(f"no table in {where}; run `advisor tune{f' --device {device}' if device else ''}`")
-        return cls(site, sections, reasons, [*notes, *more])
+        if site.refusal or site.hardware_id == "unknown" or not _is_counting(count_misses):
+            return cls(site, sections, reasons, [*notes, *more])
+        from advisor.counted_lookup import CountingPolicy
+
+        return CountingPolicy(site, sections, reasons, [*notes, *more])
+
+    def flush(self) -> bool:
+        """Write the misses counted so far, and whether all are written; nothing is to be where none are counted."""
+        return True
 
     def choose(  # noqa: PLR0913 (named arguments are twice as fast as a dict of them)
         self,
@@ -302,6 +314,11 @@ def _at(found: Ranges, n: Any) -> Answer:
 
 
 # --- loading ---
+
+
+def _is_counting(asked: bool | None) -> bool:
+    """Whether misses are counted. Not where nobody asked: a library in a server starts no thread and writes no file."""
+    return os.environ.get("ADVISOR_COUNT_MISSES", "0") not in ("", "0") if asked is None else asked
 
 
 def _check_arguments(stale: object, instance: object, of: object, objective: object) -> None:

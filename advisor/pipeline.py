@@ -206,7 +206,13 @@ def load(where: Where) -> Policy:
     from advisor.lookup import Policy
 
     stale = "use" if where.force else "default"
-    return Policy.load(machine=where.machine, objective=where.objective, device=where.device, stale=stale)
+    return Policy.load(
+        machine=where.machine,
+        objective=where.objective,
+        device=where.device,
+        stale=stale,
+        count_misses=False,  # what people try out at the command line is no load
+    )
 
 
 def recommend(

@@ -9,10 +9,10 @@ import datetime
 import os
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from advisor import device, model, paths
+from advisor import device, missed, model, paths
 from advisor.asked import Own, Wanted, default_sizes, of_model
 from advisor.concluding import Tuning, count, hold_out, learned, run_again, with_counters
 from advisor.device import CPU, is_device
@@ -25,6 +25,7 @@ from advisor.kernels.gpu.device import target
 from advisor.kernels.gpu.tools import left_out
 from advisor.kernels.memory import is_evicted
 from advisor.kernels.power import gpu_joules
+from advisor.missed import CatchUp
 from advisor.pipeline import check_headers, check_memory, check_shape, fitting, own_shape, variants_for
 from advisor.probing import folder_of, remember
 from advisor.records import (
@@ -71,6 +72,7 @@ class TuneRequest(NamedTuple):
     move, on a device.
     `started`: when the command was, on the monotonic clock: a budget counts from then; None: from when it is asked for.
     `bar`: what a choice must beat the table's by to take its place, and over which calls.
+    `catch_up`: what lookups missed goes first, see `advisor.missed`; `added`: n beside those that suit a kernel.
     """
 
     kernels: tuple[str, ...]
@@ -92,6 +94,8 @@ class TuneRequest(NamedTuple):
     started: float | None = None
     bar: Bar = Bar()
     own: tuple[Own, ...] = ()
+    catch_up: CatchUp | None = None
+    added: tuple[int, ...] = ()
 
 
 def for_model(request: TuneRequest, path: str, wanted: Wanted) -> tuple[TuneRequest, tuple[str, ...]]:
@@ -132,8 +136,9 @@ def tune(request: TuneRequest, progress: Progress, say: Callable[[str], None] | 
     # whatever makes no sense is refused before hours are spent on the others
     asked, left_out = _requests(request, machine)
     request = request._replace(kernels=tuple(one.spec.name for one in asked))
-    if say is not None and left_out:
-        say("\n".join(left_out))
+    turns, due = _with_missed(request, machine)
+    if say is not None and (left_out or due):
+        say("\n".join([*left_out, *due]))
     languages = {tool.language for one in asked for tool in one.options.space.compilers}
     check_tools([variant for one in asked for variant in one.variants], languages)
     paths.writable(folder_of(machine))
@@ -147,20 +152,34 @@ def tune(request: TuneRequest, progress: Progress, say: Callable[[str], None] | 
         seen = _look(machine)
         if say is not None and seen.sentence:
             say(seen.sentence)
-        for done, kernel in enumerate(request.kernels):
-            share_s = _share_s(request, started, len(request.kernels) - done)
-            told = _told(progress, request, done, started)
-            results.append(_tune_one(request, kernel, machine, told, _Turn(seen, share_s)))
+        for done, (own, kernel) in enumerate(turns):
+            share_s = _share_s(request, started, len(turns) - done)
+            told = _told(progress, request, [name for _, name in turns], done, started)
+            results.append(_tune_one(own, kernel, machine, told, _Turn(seen, share_s)))
             if results[-1].outcome.interrupted:
                 break
+        missed.clear(folder_of(machine))
     return results
 
 
-def _told(progress: Progress, asked: TuneRequest, done: int, started: float) -> Progress:
+def _with_missed(request: TuneRequest, machine: Machine) -> tuple[list[tuple[TuneRequest, str]], tuple[str, ...]]:
+    """What is tuned in turn, what lookups missed in front as far as that can be done here; and sentences on it."""
+    found = missed.turns(request, folder_of(machine))
+    turns = []
+    for own, kernel in found.turns if found.notes else ():
+        try:
+            _request(own, kernel, machine, None)
+            turns.append((own, kernel))
+        except AdvisorError:  # nobody asked for that now; what was asked has been tried before
+            turns += [(request, kernel)] if own.shape == request.shape and kernel in request.kernels else []
+    return turns or list(found.turns), found.notes
+
+
+def _told(progress: Progress, asked: TuneRequest, names: Sequence[str], done: int, started: float) -> Progress:
     """Progress that says which kernel of several it is, and how long all of them take."""
-    if len(asked.kernels) == 1:
+    if len(names) == 1:
         return progress
-    name = f"{asked.kernels[done]} ({done + 1} of {len(asked.kernels)})"
+    name = f"{names[done]} ({done + 1} of {len(names)})"
     return OfMany(progress, name, lambda: _share_s(asked, started, 1))
 
 
@@ -256,7 +275,7 @@ def _notes(asked: TuneRequest, request: Request, outcome: Outcome) -> list[str]:
 
 def _untaken(asked: TuneRequest, request: Request) -> str:
     """The sizes that suit a kernel, which nobody named, and for which there is no room, in words."""
-    suit = next((one.sizes for one in asked.own if one.kernel == request.spec.name), ()) or default_sizes(request.spec)
+    suit = _suiting(asked, next((one for one in asked.own if one.kernel == request.spec.name), None), request.spec)
     taken = {problem.n for problem in request.problems}
     left = [] if asked.sizes else [n for n in suit if n not in taken]
     return f"n = {listed(left)} left out: no room in the kernel's share of the budget, or in memory" if left else ""
@@ -341,7 +360,7 @@ def _problems(asked: TuneRequest, spec: KernelSpec, machine: Machine, budget_s: 
     own = next((one for one in asked.own if one.kernel == spec.name), None)
     if own is None:
         own = Own(spec.name, asked.sizes, asked.dtype, pairs(own_shape(spec, dict(asked.shape))))
-    sizes = own.sizes or default_sizes(spec)
+    sizes = asked.sizes or _suiting(asked, own, spec)
     sizes = room_for(sizes, budget_s) if asked.own and not asked.sizes else sizes
     found = tuple(spec.problem(n, own.dtype, asked.regime, **dict(own.shape)) for n in sizes)
     if asked.sizes:
@@ -349,6 +368,11 @@ def _problems(asked: TuneRequest, spec: KernelSpec, machine: Machine, budget_s: 
         return found
     check_memory(spec, found[:1], machine)
     return fitting(spec, found, machine)
+
+
+def _suiting(asked: TuneRequest, own: Own | None, spec: KernelSpec) -> tuple[int, ...]:
+    """The sizes of a kernel where nobody named any: those that suit it or its model, and those that lookups missed."""
+    return tuple(sorted({*((own and own.sizes) or default_sizes(spec)), *asked.added}))
 
 
 def _check_objective(objective: str, machine: Machine) -> None:

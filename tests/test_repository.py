@@ -28,6 +28,7 @@ SURFACE = {"cli", "show", "pipeline", "tuning", "lookup", "answers", "apply"}
 MOST_LINES, MOST_PARAMETERS = 60, 7
 LONGER = {
     "advisor/lookup.py:choose": "named arguments are twice as fast as a dict of them",
+    "advisor/counted_lookup.py:choose": "as in lookup.py",
     "advisor/lookup.py:load": "named arguments, each of its own kind and with a default",
     "advisor/kernels/decode/batched_triton.py:_part": "a device function takes pointers and sizes one by one",
 }

@@ -28,6 +28,7 @@ from advisor.start import BEGUN
 
 
 def tune(
+    context: typer.Context,
     kernel: Kernels = "decode",
     n: MaybeSizes = None,
     model_config: ModelConfig = None,
@@ -79,6 +80,7 @@ def tune(
     from advisor.arguments import seconds, sizes
     from advisor.asked import Wanted
     from advisor.gate import Bar
+    from advisor.missed import CatchUp
     from advisor.policy.workload import asked as asked_workload
 
     shape = shape_of(
@@ -91,6 +93,8 @@ def tune(
         d_out=d_out,
         causal=causal,
     )
+    is_open = dtype is None and not shape and n is None and model_config is None
+    named = str(getattr(context.get_parameter_source("kernel"), "name", "")) != "DEFAULT"
     request = tuning.TuneRequest(
         kernels=pipeline.kernel_names(kernel, kernel_dir or ()),
         sizes=() if n is None else sizes(n),
@@ -110,6 +114,7 @@ def tune(
         counters=counters,
         started=BEGUN.get(),
         bar=Bar(bar / 100, asked_workload(workload, from_log, regex)),
+        catch_up=CatchUp(shapes=is_open, kernels=is_open and not named),
     )
     if model_config is not None:
         wanted = Wanted(request.sizes, dtype, batch or 1, named=kernel != "all")
