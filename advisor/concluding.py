@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import datetime
 import math
+import random
 import time
-from collections.abc import Callable, Sequence
-from itertools import pairwise
+from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from advisor import __version__, codec, device
@@ -113,17 +113,22 @@ def with_counters(table: Table, machine: Machine, log_path: str) -> Table:
     return with_counters(table, recorded(log_path)) if is_device(machine.limits_id) else table
 
 
-def held_out_sizes(tuned: Sequence[int], most: int) -> tuple[int, ...]:
-    """Sizes between the tuned ones, as far from both as can be on the log axis, and odd where there is room.
+def held_out_sizes(tuned: Sequence[int], most: int, seed: int, raced: Collection[int] = ()) -> tuple[int, ...]:
+    """Random sizes inside the tuned region that were not tuned, log-uniform: one in each of equal parts of the region.
 
     Args:
         tuned: ascending.
-        most: at most so many, spread over the whole range.
+        most: at most so many; no more than there are gaps between tuned sizes.
+        seed: the same seed, the same sizes.
+        raced: further sizes that something was learned at.
     """
-    middles = [math.isqrt(a * b) | 1 for a, b in pairwise(tuned)]
-    found = [n for n, (a, b) in zip(middles, pairwise(tuned), strict=True) if a < n < b]
-    step = max(1, math.ceil(len(found) / most))
-    return tuple(found[::step])
+    parts = min(most, len(tuned) - 1)
+    if parts < 1:
+        return ()
+    chance, width = random.Random(seed), math.log(tuned[-1] / tuned[0]) / parts
+    drawn = [round(tuned[0] * math.exp(width * (part + chance.random()))) for part in range(parts)]
+    known = {*tuned, *raced}
+    return tuple(sorted({n for n in drawn if tuned[0] < n < tuned[-1] and n not in known}))
 
 
 def hold_out(tuning: Tuning, table: Table) -> tuple[Table, bool]:
@@ -134,13 +139,15 @@ def hold_out(tuning: Tuning, table: Table) -> tuple[Table, bool]:
     request = tuning.request
     first = request.problems[0]
     most = 2 if request.options.quick else MOST_HELD_OUT
-    sizes = held_out_sizes([v.problem.n for v in tuning.outcome.verdicts if v.purpose == "final"], most)
-
+    verdicts = tuning.outcome.verdicts
+    tuned = sorted(v.problem.n for v in verdicts if v.purpose == "final")
+    raced = {v.problem.n for v in (*tuning.before.verdicts, *verdicts) if v.purpose != "heldout"}
+    sizes = held_out_sizes(tuned, most, request.options.seed, raced)
     own = of_shape(table, first)
 
     def pick(problem: Problem) -> Any:
         return choose(best_section(own, problem.n), problem.n)
 
-    plan = heldout.HoldOut(pick, tuple(first._replace(n=n) for n in sizes), tuning.outcome.verdicts, tuning.until)
+    plan = heldout.HoldOut(pick, tuple(first._replace(n=n) for n in sizes), verdicts, tuning.until)
     held = heldout.hold_out(request, tuning.pool, tuning.log, plan, tuning.progress)
     return with_heldout(table, [*tuning.before.verdicts, *held.verdicts]), held.interrupted

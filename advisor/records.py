@@ -233,7 +233,8 @@ class Standing(NamedTuple):
 class Verdict(NamedTuple):
     """The end of one interleaved race on one problem.
 
-    `purpose`: final (the search's finalists), crossing (both sides of a border), heldout (an n that was not tuned).
+    `purpose`: final (the search's finalists), crossing (both sides of a border), border (the n where it is expected),
+    heldout (an n that was not tuned).
     `default` is the choice that an untuned machine would take; it is among the standings.
     """
 

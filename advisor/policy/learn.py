@@ -1,8 +1,9 @@
 """Learn a deployment table: from races and first looks to ranges of n.
 
-For each fixed shape, regime and process part (on a device there is none): the best choice at every tuned n, neighbours
-with the same choice made one row, and between two rows a border where the log-log interpolated times of the two choices
-cross. Pure functions of the records; the same records give the same table.
+For each fixed shape, regime and process part (on a device there is none): the best choice at every tuned n; the fewest
+ranges that lose no more than a bound there, each one row; and between two rows a border where the log-log interpolated
+times of the two choices cross, also through what was raced at the border. Pure functions of the records; the same
+records give the same table.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ from advisor.records import (
     Verdict,
     pairs,
 )
+from advisor.search.borders import border, cell, fewest, log_ratio
 from advisor.search.objective import Figures, best, joules_of, of_race
 from advisor.search.protocol import is_contended, noisy_samples
 from advisor.search.race import LEAST_ROUNDS
@@ -204,7 +206,8 @@ def _section(group: Group, process: Process | None, evidence: Evidence, made: Ma
     for objective in OBJECTIVES:
         if objective in ("latency", made.objective) or _has_figures(objective, process, evidence):
             chosen = [(n, _best_for(objective, process, n, evidence, choice)) for n, choice in picks]
-            of[objective] = _rows(chosen, points, _Races(process, evidence, objective), made.depends)
+            races = _Races(process, evidence, objective)
+            of[objective] = _rows(_joined(chosen, races), points, races, made.depends)
     own = of.pop(made.objective)
     default = evidence.finals[max(evidence.finals)].default
     tuned = tuple(n for n, _ in picks)
@@ -242,7 +245,10 @@ def _with_wins(section: Section, evidence: Evidence) -> Section:
         known = of_race(race.standings, evidence.stolen.get(n, {}), evidence.joules.get(n, {}))
         for objective in (section.objective, *(one.objective for one in section.alternatives)):
             first = best(known, objective, race.winner)
-            own = counts_for(first, section.process) and _under(first, section.process) == choose(section, n, objective)
+            own = counts_for(first, section.process) and (
+                objective == "latency"  # there the row's choice is this one, or as good by the bound
+                or _under(first, section.process) == choose(section, n, objective)
+            )
             if own and n in section.tuned_n:
                 wins.setdefault(objective, []).append(n)
     return section._replace(wins=pairs({objective: tuple(found) for objective, found in wins.items()}))
@@ -365,34 +371,31 @@ class _Races(NamedTuple):
     evidence: Evidence
     objective: str
 
+    def same(self, choice: Choice) -> Choice:
+        """How a choice is named under this process part."""
+        return _under(choice, self.process)
+
+
+def _joined(picks: list[tuple[int, Choice]], races: _Races) -> list[tuple[int, Choice]]:
+    """The picks with as few ranges as lose no more than the bound at any tuned n, as far as races say.
+
+    Of other objectives than time the figures are too rough for that, or not to be compared between two n.
+    """
+    if races.objective != "latency":
+        return picks
+    rivals = list(dict.fromkeys(choice for _, choice in picks))
+    cells = [cell(races.evidence.races, n, choice, rivals, races.same) for n, choice in picks]
+    return [(n, choice) for (n, _), choice in zip(picks, fewest(cells), strict=True)]
+
 
 def _border(
     left: tuple[int, Choice], right: tuple[int, Choice], known: dict[Choice, dict[int, Point]], races: _Races
 ) -> int:
-    """The first n of the right choice: where the interpolated times cross."""
+    """The first n of the right choice: where the interpolated times cross, also by what was measured between them."""
     (a, ours), (b, theirs) = left, right
-    ratios = [_log_ratio(n, ours, theirs, known, races) for n in (a, b)]
-    return crossing(a, b, ratios[0], ratios[1])
-
-
-def crossing(a: int, b: int, at_a: float | None, at_b: float | None) -> int:
-    """The first whole n from which the right choice is taken; strictly between a and b where there is one.
-
-    Times interpolated linearly in log time over log n cross where their log ratio, linear in log n too, is zero.
-
-    Args:
-        a, b: two tuned n, a < b.
-        at_a, at_b: log of (time of the left choice / time of the right one) at a and at b; None when not measured.
-
-    Returns:
-        The border; the geometric mean of a and b where nothing is known or the times do not cross.
-    """
-    if at_a is None or at_b is None or (at_a >= 0 >= at_b):
-        part = 0.5
-    else:
-        part = min(1.0, max(0.0, at_a / (at_a - at_b))) if at_a < 0 < at_b else float(at_a < 0)
-    border = round(math.exp(math.log(a) + part * math.log(b / a)))
-    return max(a + 1, min(border, b - 1)) if b - a > 1 else b
+    between = sorted({race.problem.n for race in races.evidence.races if a < race.problem.n < b})
+    ratios = [(n, _log_ratio(n, ours, theirs, known, races)) for n in (a, *between, b)]
+    return border([one for one in ratios if one[0] in (a, b) or one[1] is not None])
 
 
 def _log_ratio(
@@ -406,11 +409,9 @@ def _log_ratio(
         beside = [known[choice][n].stolen if n in known[choice] else None for choice in (ours, theirs)]
         one, other = (figures.mean_ns if figures else None for figures in beside)
         return math.log(one / other) if races.objective == "robust" and one and other else None
-    for race in reversed(races.evidence.races):
-        if race.problem.n == n:
-            times = {_under(s.choice, races.process): s.summary.p25_ns for s in race.standings if s.summary}
-            if ours in times and theirs in times:
-                return math.log(times[ours] / times[theirs])
+    raced = log_ratio(races.evidence.races, n, ours, theirs, races.same)
+    if raced is not None:
+        return raced
     left, right = known[ours].get(n), known[theirs].get(n)
     return math.log(left.summary.p25_ns / right.summary.p25_ns) if left and right else None
 

@@ -11,6 +11,7 @@ from advisor.errors import AdvisorError
 from advisor.records import Choice, Measurement, Problem, Standing, Verdict
 from advisor.search import protocol
 from advisor.search.log import of_sessions, read
+from advisor.search.overturn import overturned
 from advisor.search.request import Request, space_hash
 
 VerdictKey = tuple[str, Problem, frozenset[Choice]]
@@ -206,7 +207,7 @@ def past(path: str, request: Request) -> Past:
     of = _phases(mine)
     checks = {_key(m): m for m in _parsed(of[AGAIN], "trial", Measurement)}
     failed = {key for key, check in checks.items() if check.status in FAILED}
-    verdicts = list(without(verdicts, failed))
+    verdicts = list(overturned(without(verdicts, failed)))
     raced = {verdict.problem for verdict in verdicts}
 
     def trials(records: list[dict[str, Any]]) -> tuple[Measurement, ...]:

@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 from tabling import DEFAULT, FOUR, MADE, ONE, PASSIVE, TWO, choice, look, machine, race, table
 
 from advisor.errors import BadInput
-from advisor.policy.learn import Beside, choose, crossing, learn, with_heldout
+from advisor.policy.learn import Beside, choose, learn, with_heldout
 from advisor.records import OBJECTIVES, pairs
+from advisor.search.borders import crossing
 
 PASSIVE_FOUR = choice(threads=4, process=PASSIVE)
 
@@ -247,3 +248,34 @@ def test_looks_that_drift_are_compared_by_their_corrected_times():
     looks = [look(256, ONE, 500.0), look(256, TWO, 600.0)._replace(conditions=pairs({"drift": 1.5}))]
     section = only(learn(machine(), [race(64, {FOUR: 4.0, ONE: 1.0})], looks, MADE))
     assert choose(section, 256) == TWO
+
+
+# --- the fewest ranges, borders that were measured ---
+
+
+def test_a_choice_within_the_bound_at_a_neighbour_takes_its_range_too():
+    verdicts = [
+        race(64, {ONE: 100.0, FOUR: 400.0}),
+        race(256, {FOUR: 100.0, ONE: 101.0}),
+        race(1024, {ONE: 100.0, FOUR: 120.0}),
+    ]
+    section = only(learn(machine(), verdicts, [], MADE))
+    assert [row.choice for row in section.rows] == [ONE]
+    assert dict(section.wins)["latency"] == (64, 256, 1024)
+    apart = [verdicts[0], race(256, {FOUR: 100.0, ONE: 102.0}), verdicts[2]]
+    assert [row.choice for row in only(learn(machine(), apart, [], MADE)).rows] == [ONE, FOUR, ONE]
+
+
+def test_a_first_look_joins_no_ranges():
+    verdicts = [race(64, {ONE: 100.0, FOUR: 400.0}), race(256, {FOUR: 100.0, TWO: 180.0})]
+    section = only(learn(machine(), verdicts, [look(256, ONE, 100.1), look(64, FOUR, 400.0)], MADE))
+    assert [row.choice for row in section.rows] == [ONE, FOUR]
+
+
+def test_a_race_at_the_border_moves_it_and_is_no_tuned_n():
+    finals = [race(100, {ONE: 10.0, FOUR: 100.0}), race(10000, {FOUR: 10.0, ONE: 100.0})]
+    measured = [race(1000, {ONE: 30.0, FOUR: 100.0}, "border")]
+    before, after = (only(learn(machine(), found, [], MADE)) for found in (finals, [*finals, *measured]))
+    assert (before.rows[1].low, after.tuned_n) == (1000, (100, 10000))
+    assert 1000 < after.rows[1].low < 10000
+    assert 1000 in {point.n for point in after.rows[0].points}

@@ -1,5 +1,5 @@
 import itertools
-from collections import Counter
+from collections import Counter, defaultdict
 
 import pytest
 from fake import FakeExecutor, FakeSpec, decode_ns, fake_machine, fake_variants, quiet, recorded_noise
@@ -224,7 +224,7 @@ def test_where_winners_change_both_are_raced_on_both_sides(tmp_path):
     asked = request(fake_machine(sockets=2, numa=4, l3=2, cores=4), sizes=(64, 1024, 65536))
     outcome = go(asked, executor(asked), tmp_path)
     found = finals(outcome)
-    together = {v.problem: set() for v in found}
+    together = defaultdict(set)
     for verdict in outcome.verdicts:
         together[verdict.problem] |= {s.choice for s in verdict.standings if s.summary and s.summary.samples >= 9}
     assert found[0].winner != found[1].winner
@@ -233,6 +233,13 @@ def test_where_winners_change_both_are_raced_on_both_sides(tmp_path):
         assert high.winner in together[low.problem] | clearly_behind
         assert low.winner in together[high.problem] | clearly_behind
     assert any(verdict.purpose == "crossing" for verdict in outcome.verdicts)
+    tuned = {verdict.problem.n for verdict in found}
+    measured = [verdict for verdict in outcome.verdicts if verdict.purpose == "border"]
+    assert measured
+    for verdict in measured:
+        assert 64 < verdict.problem.n < 65536
+        assert verdict.problem.n not in tuned
+        assert verdict.default in {standing.choice for standing in verdict.standings}
 
 
 def test_exhaustive_measures_the_whole_space_and_reports_regret(tmp_path):
