@@ -35,15 +35,14 @@ class CatchUp(NamedTuple):
 
 class Missed(NamedTuple):
     """One problem that so many lookups missed. `shape`, dtype and regime as they were asked for, the rest None or left
-    out; `low` and `high`: smallest and largest n."""
+    out; `ends`: smallest and largest n of each power of two, ascending."""
 
     kernel: str
     dtype: str | None
     regime: str | None
     shape: Pairs
     lookups: int
-    low: int
-    high: int
+    ends: tuple[int, ...]
 
 
 class Turns(NamedTuple):
@@ -59,10 +58,9 @@ def read(folder: str) -> tuple[Missed, ...]:
     found: dict[tuple[Any, ...], Missed] = {}
     for (kernel, dtype, regime, shape, _, _), kept in counts.items():
         key = kernel, dtype, regime, shape
-        new = Missed(*key, kept[misses.COUNT], kept[misses.LOW], kept[misses.HIGH])
-        old = found.get(key, new._replace(lookups=0))
-        ends = min(old.low, new.low), max(old.high, new.high)
-        found[key] = Missed(*key, old.lookups + new.lookups, *ends)
+        old = found.get(key, Missed(*key, 0, ()))
+        ends = {*old.ends, kept[misses.LOW], kept[misses.HIGH]}
+        found[key] = Missed(*key, old.lookups + kept[misses.COUNT], tuple(sorted(ends)))
     return tuple(sorted(found.values(), key=lambda one: -one.lookups))
 
 
@@ -127,13 +125,12 @@ def _turn(asked: TuneRequest, problem: Problem, added: tuple[int, ...]) -> TuneR
 def _sizes(one: Missed, spec: KernelSpec) -> tuple[tuple[int, ...], str]:
     """The n to be added to the sizes that suit a kernel, so that what was missed lies between tuned n; in words."""
     suit = default_sizes(spec)
-    far = suit[-1] * FAR
-    wanted = {n for n in (one.low, one.high) if not suit[0] <= n <= suit[-1]}
-    added = tuple(sorted(n for n in wanted if n <= far))
+    near = [n for n in one.ends if n <= suit[-1] * FAR]
+    outside = [n for n in (*near[:1], *near[-1:]) if not suit[0] <= n <= suit[-1]]
+    added = tuple(dict.fromkeys(outside))
     words = [f"n = {', '.join(map(str, added))} added"] if added else []
-    words += (
-        [f"n = {one.high} left out, as it is over {FAR} times beyond those that suit: --n"] if one.high > far else []
-    )
+    far = one.ends[-1] > suit[-1] * FAR
+    words += [f"n = {one.ends[-1]} left out, over {FAR} times beyond those that suit: --n names it"] if far else []
     return added, "; ".join(words)
 
 

@@ -26,6 +26,9 @@ NAME, SCHEMA = "misses.json", "advisor.misses/1.0"
 MOST_KEYS, MOST_N = 256, 1 << 40
 """Questions kept apart, in memory and in the file; what comes beyond is counted as `other`. Larger n make no sense."""
 
+MOST_QUESTIONS = 1024
+"""Questions remembered; more than any server has."""
+
 MOST_TEXT, MOST_AXES, MOST_BYTES = 64, 16, 1 << 20
 """Longest name and most axes that a question may have, and the largest file that is read."""
 
@@ -44,12 +47,17 @@ class Misses:
 
     Two threads that count at the same moment may count once: these are frequencies, and a lock would make requests
     wait for each other.
+
+    Attributes:
+        counts: question -> binary digits of n -> what is kept, since the last write.
     """
 
     def __init__(self, folder: str) -> None:
         self.folder = folder
-        self._counts: Counts = {}
+        self.counts: dict[Question, dict[int, list[int]]] = {}
+        self._places = MOST_KEYS
         self._other = [0]
+        self._questions: dict[Any, Question] = {}
         self._writing = allocate_lock()
         self._has_writer = False
 
@@ -62,28 +70,23 @@ class Misses:
         words = axes.get("dtype"), axes.get("regime")
         if not all(word is None or _is_name(word) for word in words):
             return None
-        return Question(self, (kernel, *words, shape, why))
+        key = kernel, *words, shape, why
+        if len(self._questions) >= MOST_QUESTIONS:
+            return self._questions.get(key) or Question(self, key)
+        return self._questions.setdefault(key, Question(self, key))
 
-    def add(self, key: Key, n: int) -> None:
-        """Count one miss."""
-        kept = self._counts.get(key)
-        if kept is None:
-            kept = self._new(key, n)
-        kept[COUNT] += 1
-        if n < kept[LOW]:
-            kept[LOW] = n
-        elif n > kept[HIGH]:
-            kept[HIGH] = n
-
-    def _new(self, key: Key, n: int) -> list[int]:
-        """A place for a question not seen since the last write, and a writer where there is none yet."""
+    def place(self, question: Question, n: int) -> list[int]:
+        """Where the misses of a question at such n are counted, which may be among the others; starts the writer."""
         if not self._has_writer:
             self._start()
-        now = int(time())
-        if len(self._counts) >= MOST_KEYS:
+        kept = self.counts.setdefault(question, {})
+        if n.bit_length() not in kept and self._places <= 0:
             self._other[0] += 1
-            return [0, n, n, now, now]  # counted as other, and forgotten
-        return self._counts.setdefault(key, [0, n, n, now, now])
+            return [0, n, n, 0, 0]  # counted as other, and forgotten
+        now = int(time())
+        if n.bit_length() not in kept:
+            self._places -= 1
+        return kept.setdefault(n.bit_length(), [0, n, n, now, now])
 
     def _start(self) -> None:
         """Start the writer. Where no thread can be had the end of the process writes."""
@@ -112,40 +115,67 @@ class Misses:
         if not self._writing.acquire(True, wait_s):
             return False
         try:
-            taken, self._counts = self._counts, {}
+            taken, self.counts = self.counts, {}
             other, self._other = self._other[0], [0]
+            self._places = MOST_KEYS
             if not taken and not other:
                 return True
-            if written(self.folder, list(taken.items()), other, wait_s):
+            counts = {
+                (*one.key, bits): kept for one, found in list(taken.items()) for bits, kept in list(found.items())
+            }
+            if written(self.folder, counts, other, wait_s):
                 return True
-            self._other[0] += other
-            for key, kept in list(taken.items()):
-                _merge(self._counts, key, kept)
+            self._back(taken, other)
             return False
         finally:
             self._writing.release()
 
+    def _back(self, taken: dict[Question, dict[int, list[int]]], other: int) -> None:
+        """Take back what could not be written."""
+        self._other[0] += other
+        for question, found in list(taken.items()):
+            for kept in list(found.values()):
+                _add(self.place(question, kept[HIGH]), kept)
+
     def forget(self) -> None:
         """In a process just forked: the counts are the parent's, the writer is gone, and so may be a lock's holder."""
-        self.__init__(self.folder)  # type: ignore[misc]
+        self.counts, self._places, self._other = {}, MOST_KEYS, [0]
+        self._writing, self._has_writer = allocate_lock(), False
 
 
 class Question:
-    """One question without its n."""
+    """One question without its n. `key`: kernel, dtype, regime, shape, why it misses."""
 
-    __slots__ = ("_key", "_misses")
+    __slots__ = ("_misses", "key")
 
     def __init__(self, misses: Misses, key: Any) -> None:
-        self._misses, self._key = misses, key
+        self._misses, self.key = misses, key
 
     def note(self, n: Any) -> None:
         """Count a miss at n; what is no n is none."""
         try:
+            kept = self._misses.counts[self][n.bit_length()]
+            kept[0] += 1
+            if n < kept[1]:
+                kept[1] = n
+            elif n > kept[2]:
+                kept[2] = n
+        except Exception:  # the first one since a write, or an n that is no int
+            self._first(n)
+
+    def _first(self, n: Any) -> None:
+        try:
             n = index(n)
             if 0 < n <= MOST_N:
-                self._misses.add((*self._key, n.bit_length()), n)
+                _add(self._misses.place(self, n), [1, n, n, int(time()), int(time())])
         except Exception:  # a server must get an answer whatever it hands in
             return
+
+
+def _add(kept: list[int], more: list[int]) -> None:
+    kept[COUNT] += more[COUNT]
+    kept[LOW], kept[HIGH] = min(kept[LOW], more[LOW]), max(kept[HIGH], more[HIGH])
+    kept[FIRST], kept[LAST] = min(kept[FIRST], more[FIRST]), max(kept[LAST], more[LAST])
 
 
 def _is_name(word: Any) -> bool:
@@ -181,22 +211,15 @@ def _after_fork() -> None:
 # --- the file ---
 
 
-def _merge(counts: Counts, key: Key, kept: list[int]) -> None:
-    old = counts.get(key)
-    if old is None:
-        counts[key] = list(kept)
-        return
-    old[COUNT] += kept[COUNT]
-    old[LOW], old[HIGH] = min(old[LOW], kept[LOW]), max(old[HIGH], kept[HIGH])
-    old[FIRST], old[LAST] = min(old[FIRST], kept[FIRST]), max(old[LAST], kept[LAST])
-
-
-def written(folder: str, counts: list[tuple[Key, list[int]]], other: int, wait_s: float) -> bool:
+def written(folder: str, counts: Counts, other: int, wait_s: float) -> bool:
     """Add counts to a folder's file; False where that cannot be, for whatever reason."""
 
     def merged(old: Counts, others: int) -> tuple[Counts, int]:
-        for key, kept in counts:
-            _merge(old, key, kept)
+        for key, kept in counts.items():
+            if key in old:
+                _add(old[key], kept)
+            else:
+                old[key] = kept
         return old, others + other
 
     return update(folder, merged, wait_s)
@@ -286,7 +309,7 @@ def read(folder: str) -> tuple[Counts, int]:
         found: Counts = {}
         for one in document["misses"][:MOST_KEYS]:
             key, kept = _parsed(one)
-            _merge(found, key, kept)
+            found[key] = kept
         return found, max(0, int(document["other"]))
     except Exception:  # a file that makes no sense is begun anew
         return {}, 0
