@@ -2,7 +2,8 @@
 
 Roles: `choice` is the best of all, library variants among them; `native` the best of the variants that are compiled
 here. For the fused kernel also `fused`, the best native variant that never holds the weights A, and `naive`, the best
-that computes forward and then backward with A kept.
+that computes forward and then backward with A kept. For kernels around attention each native variant has a role of its
+own, named after it.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import NamedTuple
 import advisor
 from advisor.errors import BadInput
 from advisor.kernels.libraries import LANGUAGE, flag_sets_of
+from advisor.kernels.registry import spec as spec_of
 from advisor.kernels.spec import KernelSpec
 from advisor.kernels.variant import Variant, knob_sets, missing_isa, variants
 from advisor.paths import machine_dir
@@ -21,6 +23,16 @@ from advisor.policy.learn import choose
 from advisor.policy.store import tables
 from advisor.records import Build, Choice, Machine, Pairs, Problem, Team
 from advisor.search.space import Toolchain, cpu_budget, processes, space_options, thread_counts
+
+LAYERS = ("rmsnorm", "rmsnorm_backward", "norm_linear", "mlp", "mlp_backward", "block", "block_backward")
+"""Kernels around attention."""
+
+STREAMS = ("norm_linear", "mlp")
+FEW_ROWS = 16
+"""Up to so many rows these do little else than read their weights, so that they have a read floor."""
+
+OWN = "variant "
+"""What the role of a single variant begins with."""
 
 KEEPS_A = ("naive", "pair")
 """Fused variants that are forward and then backward with A kept."""
@@ -59,7 +71,11 @@ TEAM_LOOK_NS = 50e6
 
 
 LOOKED = ("fused", "naive")
-"""Roles that are always looked at anew: where the other one won, a table has their choices of lesser process parts."""
+"""Roles that are always looked at anew, as those of single variants are: where another one won, a table has their
+choices of lesser process parts."""
+
+RACED = 8.0
+"""A single variant that a look finds slower than the best by more than this does not race: the look says enough."""
 
 Test = Callable[[Choice], bool]
 
@@ -123,7 +139,23 @@ def role_tests(kernel: str, known: Sequence[Variant]) -> dict[str, Test]:
     if kernel == "fused":
         found["fused"] = lambda choice: native(choice) and choice.build.variant not in KEEPS_A
         found["naive"] = lambda choice: choice.build.variant in KEEPS_A
+    if kernel in LAYERS:
+        found |= {OWN + variant.name: only(variant.name) for variant in known if variant.name not in library}
     return found
+
+
+def only(name: str) -> Test:
+    """Whether a choice is of one variant."""
+    return lambda choice: choice.build.variant == name
+
+
+def out_of_reach(leaders: dict[str, Choice], seen: dict[Choice, float]) -> dict[str, str]:
+    """Roles of single variants that are too slow to race, and how slow."""
+    least = min(seen.values(), default=0.0)
+    slow = {
+        role: seen[one] / least for role, one in leaders.items() if role.startswith(OWN) and seen[one] > RACED * least
+    }
+    return {role: f"{times:.0f} x the best in a look" for role, times in slow.items()}
 
 
 def field(
@@ -136,16 +168,36 @@ def field(
 ) -> Field:
     """The choices of a table for every role it has one for, and those that a look for the other roles begins with.
 
-    `quick`: a look at the default knobs of every variant alone, with the first compiler.
+    `quick`: a look at the short list alone.
     """
     tests = role_tests(problem.kernel, known)
     named = tuned(machine, problem, threads)
-    tabled = {role: found for role, test in tests.items() if role not in LOOKED and (found := [*filter(test, named)])}
+    answered = {role: test for role, test in tests.items() if role not in LOOKED and not role.startswith(OWN)}
+    tabled = {role: found for role, test in answered.items() if (found := [*filter(test, named)])}
     listed = named + candidates(machine, known, problem, threads or cpu_budget(machine), rates)
     if quick:
-        listed = list({one.build.variant: one for one in reversed(listed)}.values())[::-1]
+        listed = short_list(known, listed)
     kept = [narrowed(problem, [*filter(test, listed)], rates) for role, test in tests.items() if role not in tabled]
     return Field(tests, tabled, list(dict.fromkeys(one for found in kept for one in found)))
+
+
+def short_list(known: Sequence[Variant], choices: list[Choice]) -> list[Choice]:
+    """What costs a compilation or two a variant: its first build here and the one of widest vectors, any run knobs."""
+    kept = []
+    for variant in known:
+        own = [one for one in choices if one.build.variant == variant.name]
+        vectors = [int(dict(one.build.knobs).get("ADV_V", 0)) for one in own]
+        first = own[0] if own else None
+        widest = own[vectors.index(max(vectors))] if own else None
+        builds = [built(variant, one) for one in (first, widest) if one]
+        kept += [one for one in own if built(variant, one) in builds]
+    return kept
+
+
+def built(variant: Variant, choice: Choice) -> tuple[str, Pairs]:
+    """What decides the compilation: compiler and build knobs."""
+    knobs = choice.build.knobs
+    return choice.build.compiler, tuple((key, value) for key, value in knobs if key in dict(variant.build_knobs))
 
 
 def tuned(machine: Machine, problem: Problem, threads: int | None) -> list[Choice]:
@@ -247,14 +299,26 @@ def floor_folder() -> str:
     for folder in FLOOR_FOLDERS:
         if os.path.isfile(os.path.join(folder, "read", "spec.py")):
             return folder
-    raise BadInput("decode needs the read floor", got="no such folder", allowed=" or ".join(FLOOR_FOLDERS))
+    raise BadInput(
+        "a kernel that only reads needs the read floor", got="no such folder", allowed=" or ".join(FLOOR_FOLDERS)
+    )
+
+
+def has_floor(problem: Problem) -> bool:
+    """Whether a kernel does little else than read at this problem."""
+    of = problem.dims()
+    return problem.kernel == "decode" or (problem.kernel in STREAMS and of["batch"] * of["n"] <= FEW_ROWS)
 
 
 def floor_problem(spec: KernelSpec, problem: Problem) -> Problem:
-    """The read floor's problem that moves as many bytes as the cache of a decode problem.
+    """The read floor's problem that moves as many bytes as the cache of a decode problem, or the weights of a layer.
 
     The floor reads float32 where it knows no other dtype: then as many rows as hold the same bytes, one more for odd n.
     """
+    if problem.kernel in LAYERS:
+        row = spec.problem(1, "float32", problem.regime, batch=1, heads=1, kv_heads=1, head_dim=64)
+        numbers = spec_of(problem.kernel).elements(problem).read * (2 if problem.dtype == "float64" else 1)
+        return row._replace(n=-(-numbers // spec.elements(row).read))
     if problem.dtype in spec.dtypes:
         return problem._replace(kernel=spec.name)
     size = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}[problem.dtype]

@@ -8,8 +8,11 @@ import os
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
+from kernel_choices import LAYERS, OWN
+
 from advisor.codec import from_json, to_json
 from advisor.errors import BadInput
+from advisor.kernels.memory import operand_bytes
 from advisor.kernels.spec import KernelSpec
 from advisor.records import Choice, Machine, Pairs, Problem, pairs
 from advisor.search.samples import log_ratio, p25
@@ -25,6 +28,9 @@ for the paper's shape at n = 1024. Source: the project's first measurements."""
 
 LEAST_DECODE_N = 1024
 """The least n that they were set for."""
+
+LAYER_BARS = {"mlp": 0.6, "rmsnorm": 0.6}
+"""The most that a native variant's time over PyTorch's may be in float32. Source: as above."""
 
 FORWARD_BARS = {("AMD", 2): 0.55, ("Intel", 16): 1.0}
 """(vendor, CPUs) -> the most that a native forward's time over PyTorch's may be. Source: as above."""
@@ -85,6 +91,7 @@ class Row(NamedTuple):
     """One kernel, shape, dtype and n. `rate` in `unit`: flops of the DNF or bytes of its inputs over the choice's time.
 
     `sources`: variant -> source hash of all that competed, and PyTorch's version: rows of others are measured again.
+    `memory`: how large a set of operands is, and the least cache that holds it.
     """
 
     key: Key
@@ -97,6 +104,7 @@ class Row(NamedTuple):
     rounds: int
     left_out: Pairs
     sources: Pairs
+    memory: str = ""
 
     def entry(self, role: str) -> Entry | None:
         """Who plays a role, None where nobody does."""
@@ -149,12 +157,15 @@ def ratios(measured: Measured, peers: list[Peer]) -> list[Ratio]:
     times |= {peer.kind: measured.samples[peer.name] for peer in peers}
     wanted = [(role, kind) for kind in ("floor", "torch") for role in ("choice", "native")]
     wanted += [("choice", "native"), ("fused", "naive")]
+    wanted += [(role, "torch") for role in times if role.startswith(OWN)]
     return [ratio(over, under, times[over], times[under]) for over, under in wanted if over in times and under in times]
 
 
 def limits(key: Key, machine: Machine) -> dict[tuple[str, str], float]:
     """The bars that hold for a row: (over, under) -> the most that the ratio may be."""
     problem = key.problem
+    if problem.kernel in LAYER_BARS and problem.dtype == "float32":
+        return {("native", "torch"): LAYER_BARS[problem.kernel]}
     if problem.kernel == "forward":
         cpus = len(machine.allowed_cpus)
         for (vendor, count), limit in FORWARD_BARS.items():
@@ -183,6 +194,13 @@ def rate(spec: KernelSpec, problem: Problem, time_ns: float, cache_bytes: int | 
     if cache_bytes is not None:
         return cache_bytes / time_ns, "GB/s"
     return spec.flops(problem) / time_ns, "Gflop/s"
+
+
+def lies_in(machine: Machine, size: int) -> str:
+    """How large something is and the least cache that holds it, such as `1.5 MiB, in L3`."""
+    levels = {name: bytes_of for name, bytes_of in zip(("L1", "L2", "L3"), machine.caches, strict=True) if bytes_of}
+    where = next((f"in {name}" for name, bytes_of in levels.items() if size <= bytes_of), "beyond all caches")
+    return f"{size / 2**20:.3g} MiB, {where}"
 
 
 class Context(NamedTuple):
@@ -223,6 +241,7 @@ def judge(context: Context, measured: Measured) -> Row:
         measured.rounds,
         pairs(measured.left_out),
         context.sources,
+        lies_in(context.machine, operand_bytes(context.spec, problem)),
     )
 
 
@@ -269,15 +288,20 @@ def lines(row: Row) -> list[str]:
     columns = [("choice", "floor"), ("choice", "torch"), ("native", "torch"), ("choice", "native"), ("fused", "naive")]
     native = row.entry("native")
     same = native is not None and native.choice == row.entry("choice").choice
-    hidden = {("choice", "torch") if problem.kernel == "forward" else ("native", "torch"), ("choice", "native")}
+    barred = "native" if problem.kernel in ("forward", *LAYERS) else "choice"
+    hidden = {("choice" if barred == "native" else "native", "torch"), ("choice", "native")}
     shown = [shown_ratio(row, *pair) for pair in columns if not (same and pair in hidden)]
     fast = next(entry.p25_ns for entry in row.entries if entry.role == "choice")
-    head = f"{problem.kernel} {problem.dtype} n={problem.n}: {shown_time(fast)}, {row.rate:.1f} {row.unit}"
+    head = (
+        f"{problem.kernel} {problem.dtype} n={problem.n} ({row.memory}): {shown_time(fast)}, {row.rate:.1f} {row.unit}"
+    )
     found = ["   ".join([head, *filter(None, shown)])]
     for choice in dict.fromkeys(entry.choice for entry in row.entries):
         own = [entry for entry in row.entries if entry.choice == choice]
         roles = ", ".join(entry.role for entry in own)
-        found.append(f"    {roles}: {shown_choice(own[0])} {shown_time(own[0].p25_ns)}")
+        beside = [shown_ratio(row, entry.role, "torch") for entry in own if entry.role.startswith(OWN)]
+        ending = "".join(f"   {text}" for text in beside if text)
+        found.append(f"    {roles}: {shown_choice(own[0])} {shown_time(own[0].p25_ns)}{ending}")
     found += [f"    {peer.name} {shown_time(peer.p25_ns)}" for peer in row.peers]
     return found + [f"    without {name}: {reason}" for name, reason in row.left_out]
 

@@ -1,18 +1,24 @@
-"""Attention kernels beside PyTorch's best form and, for decode, beside the read floor of this machine.
+"""Kernels beside PyTorch's best form and, where they do little else than read, beside the read floor of this machine.
 
     python benchmarks/kernels.py [--kernel forward,backward,fused,decode] [--n 64,...] [--dtype float32,float64]
-        [--shape paper|served|served-causal] [--heads 40:8] [--threads T] [--rounds 15] [--json FILE] [--budget 300s]
-        [--quick]
+        [--shape paper|served|served-1b|served-causal] [--heads 40:8] [--threads T] [--rounds 15] [--json FILE]
+        [--budget 300s] [--quick]
+    python benchmarks/kernels.py --kernel layers [--shape paper|served-1b|served] --dtype float32
 
 Each row is one kernel, dtype and n. It has the tuned choice, where a table of this machine covers it, else the best of
 the choices that this script looks at first, and it says which; the best native variant; for the fused kernel the best
-variant without the weights A over the best naive one (forward, then backward with A kept). They take turns with PyTorch
-and the floor in shuffled rounds, one sample each, in processes of their own of which only one runs at a time.
+variant without the weights A over the best naive one (forward, then backward with A kept); for the kernels around
+attention, `layers`, every native variant by itself. They take turns with PyTorch and the floor in shuffled rounds, one
+sample each, in processes of their own of which only one runs at a time.
 
-PyTorch is the best of its forms (torch_forms.py) with as many threads as the choice and with all. The floor reads k and
-v once and sums them, with the compiler, process part, team and placement of the native choice; of its reading orders
-the fastest counts. Figures are 25th percentiles; ratios carry bootstrap 95 % intervals over rounds. The cache is warm:
-each sample is many calls on one set of operands after a warm-up, so what fits in a cache is read from it.
+PyTorch is the best of its forms (torch_forms.py, torch_layers.py), with as many threads as the choice and with all. The
+floor reads as many bytes as k and v have, or as rows and weights of a layer have that has few rows, once and sums them,
+with the compiler, process part, team and placement of the native choice; of its reading orders the fastest counts.
+
+Figures are 25th percentiles; ratios carry bootstrap 95 % intervals over rounds. The cache is warm: each sample is many
+calls on one set of operands after a warm-up, so what fits in a cache is read from it; each row says how large its
+operands are, and the end says how each variant's threads share the work. Weights that a variant packs once are packed
+outside of the timing, and so are PyTorch's.
 
 The budget is shared among the kernels. A row that would not fit is left out, and the script says so. With --json the
 file is written after every row, and a later run with the same file measures only what is not there yet.
@@ -31,6 +37,8 @@ import psutil
 from kernel_choices import (
     CLIMB_NS,
     CLIMBS,
+    LAYERS,
+    STREAMS,
     Field,
     Rates,
     estimate_s,
@@ -38,8 +46,10 @@ from kernel_choices import (
     floor_folder,
     floor_problem,
     floors,
+    has_floor,
     neighbours,
     other_teams,
+    out_of_reach,
 )
 from kernel_race import Deadline, Groups, Refused, Sampler, TorchPeer, look, sampler, take_turns, torch_peer
 from kernel_rows import Context, Key, Measured, Row, conclusions, judge, lines, load, mappings, save
@@ -57,21 +67,37 @@ from advisor.search.space import cpu_budget
 from advisor.topology.placement import evaluate
 from advisor.topology.probe import probe
 
-KERNELS = ("forward", "backward", "fused", "decode")
+ATTENTION = ("forward", "backward", "fused", "decode")
+KERNELS = (*ATTENTION, *LAYERS)
 SERVED = {"batch": 1, "heads": 32, "kv_heads": 8, "head_dim": 128}
+SERVED_LAYER = {"d_model": 4096, "d_ff": 14336, "d_out": 6144}
 SHAPES = {
-    "paper": {"batch": 2, "heads": 1, "kv_heads": 1, "head_dim": 64, "causal": 0},
-    "served": {**SERVED, "causal": 0},
-    "served-causal": {**SERVED, "causal": 1},
+    "paper": {
+        **{"batch": 2, "heads": 1, "kv_heads": 1, "head_dim": 64, "causal": 0},
+        **{"d_model": 64, "d_ff": 256, "d_out": 192},
+    },
+    "served": {**SERVED, **SERVED_LAYER, "causal": 0},
+    "served-1b": {
+        **{"batch": 1, "heads": 32, "kv_heads": 4, "head_dim": 64, "causal": 0},
+        **{"d_model": 2048, "d_ff": 5632, "d_out": 2560},
+    },
+    "served-causal": {**SERVED, **SERVED_LAYER, "causal": 1},
 }
+"""The paper's; those of Llama 3 8B (served) and of TinyLlama 1.1B (served-1b). Source: their config.json."""
 SIZES = {
     ("paper", "decode"): tuple(4**i for i in range(5, 11)),
     ("served", "decode"): (1024, 4096, 16384, 65536),
     ("served-causal", "decode"): (1024, 4096, 16384, 65536),
+    ("served-1b", "decode"): (1024, 4096, 16384, 65536),
     ("paper", ""): tuple(2**i for i in range(6, 14)),
     ("served", ""): tuple(2**i for i in range(6, 13)),
+    ("served-1b", ""): tuple(2**i for i in range(6, 13)),
     ("served-causal", ""): tuple(2**i for i in range(6, 13)),
 }
+LAYER_SIZES = {"paper": (64, 256, 1024, 4096)}
+TOKENS = (1, 16, 256)
+"""Sizes of the kernels around attention: the paper's rows of each of two sequences, and tokens that a server has at
+once: one request's next, some requests' next, a prompt."""
 
 QUIET_PERCENT = 10.0
 """Busy share of all CPUs, over a second in which nothing of ours runs, from which on the machine is not quiet."""
@@ -82,7 +108,7 @@ PILOT_N = 512
 
 
 class Bench(NamedTuple):
-    """What all rows of one kernel share. `floor` for decode alone; `torch` None where it is not installed."""
+    """What all rows of one kernel share. `floor` for what reads; `torch` None where it is not installed."""
 
     machine: Machine
     pool: WorkerPool
@@ -112,6 +138,9 @@ def look_at(bench: Bench, key: Key, rival: Field) -> tuple[dict[str, Choice], di
         if not wave:
             break
     leaders = rival.leaders(seen)
+    far = out_of_reach(leaders, seen)
+    failed |= far
+    leaders = {role: best for role, best in leaders.items() if role not in far}
     looked = dict.fromkeys(best for role, best in leaders.items() if role not in rival.tabled)
     teams = {best: best_team(bench, key, best, seen[best]) for best in looked}
     return {role: best if role in rival.tabled else teams[best] for role, best in leaders.items()}, failed
@@ -187,7 +216,7 @@ def peers(bench: Bench, problem: Problem, roles: dict[str, Choice]) -> tuple[dic
 
 def floor_samplers(bench: Bench, problem: Problem, roles: dict[str, Choice]) -> dict[str, Sampler]:
     """The floor's reading orders, with the team of the native choice; none for kernels without a floor."""
-    if bench.floor is None or "native" not in roles:
+    if bench.floor is None or "native" not in roles or not has_floor(problem):
         return {}
     moved = floor_problem(bench.floor.spec, problem)
     orders = floors(moved, roles["native"], floor_folder())
@@ -223,7 +252,8 @@ def measure(bench: Bench, key: Key, rival: Field, rounds: int) -> Measured:
 def context(bench: Bench, measured: Measured) -> Context:
     """What the row is judged with."""
     machine, problem = bench.machine, measured.key.problem
-    moved = operand_bytes(bench.floor.spec, floor_problem(bench.floor.spec, problem)) if bench.floor else None
+    reads = bench.floor if has_floor(problem) else None
+    moved = operand_bytes(reads.spec, floor_problem(reads.spec, problem)) if reads else None
     cpus = {
         choice: evaluate(choice.team.placement, machine.array, machine.allowed_cpus, choice.team.threads)
         for choice, _, _ in measured.roles.values()
@@ -301,7 +331,7 @@ def opened(kernel: str, machine: Machine, torch: TorchPeer | None, budget_s: flo
     with contextlib.ExitStack() as stack:
         pool = stack.enter_context(WorkerPool(machine, spec(kernel), known))
         floor = None
-        if kernel == "decode":
+        if kernel in ("decode", *STREAMS):
             places = [floor_folder()]
             floor = stack.enter_context(WorkerPool(machine, spec("read", places), variants("read", places)))
         yield Bench(machine, pool, floor, torch, known, Rates(), Deadline(budget_s))
@@ -315,11 +345,18 @@ def shape_of(arguments: argparse.Namespace) -> dict[str, int]:
     return shape
 
 
+def sizes_of(shape: str, kernel: str) -> tuple[int, ...]:
+    """The n of a shape."""
+    if kernel in LAYERS:
+        return LAYER_SIZES.get(shape, TOKENS)
+    return SIZES.get((shape, kernel)) or SIZES[shape, ""]
+
+
 def keys(kernel: str, arguments: argparse.Namespace) -> Iterator[Key]:
     """The rows asked for, in order of n."""
     kernel_spec = spec(kernel)
     shape = {name: value for name, value in shape_of(arguments).items() if name in kernel_spec.parameters}
-    sizes = arguments.n or SIZES.get((arguments.shape, kernel)) or SIZES[arguments.shape, ""]
+    sizes = arguments.n or sizes_of(arguments.shape, kernel)
     for n, dtype in itertools.product(sorted(sizes), arguments.dtype):
         if dtype in kernel_spec.dtypes:
             yield Key(arguments.shape, kernel_spec.problem(n, dtype, **shape), arguments.threads)
@@ -354,6 +391,11 @@ def words(text: str) -> list[str]:
     return text.split(",")
 
 
+def kernel_names(text: str) -> list[str]:
+    """Kernels separated by commas; `layers` is all of those around attention."""
+    return [name for word in words(text) for name in (LAYERS if word == "layers" else (word,))]
+
+
 def heads(text: str) -> tuple[int, int]:
     """Query heads and heads of k and v, as in 40:8."""
     queries, _, cache = text.partition(":")
@@ -363,7 +405,8 @@ def heads(text: str) -> tuple[int, int]:
 def parse(command: list[str] | None = None) -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
-    parser.add_argument("--kernel", type=words, default=list(KERNELS), help="separated by commas (default: all)")
+    known = "separated by commas, layers: all of those around attention (default: all of attention)"
+    parser.add_argument("--kernel", type=kernel_names, default=list(ATTENTION), help=known)
     parser.add_argument("--n", type=sizes, help="64..8192, or 1k,4k (default: those of the shape)")
     parser.add_argument("--dtype", type=words, default=["float32", "float64"], help="separated by commas")
     parser.add_argument("--shape", choices=sorted(SHAPES), default="paper")
@@ -371,7 +414,7 @@ def parse(command: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--threads", type=int, help="threads of our choices and the floor (default: table or look)")
     parser.add_argument("--rounds", type=int, default=15, help=f"at least {LEAST_ROUNDS}")
     parser.add_argument("--json", metavar="FILE", help="write the rows here; rows that are there are not run again")
-    parser.add_argument("--quick", action="store_true", help="look at default knobs with one compiler alone")
+    parser.add_argument("--quick", action="store_true", help="look at few builds of every variant alone")
     parser.add_argument("--budget", type=seconds, default=300.0, help="for the whole run, such as 300s or 10m")
     found = parser.parse_args(command)
     if found.rounds < LEAST_ROUNDS:

@@ -4,7 +4,7 @@
 set -u
 out=$1
 shift
-parts=${*:-probe verify traps tune tables kernels lookup judge}
+parts=${*:-probe verify traps tune tables kernels layers lookup judge}
 here=$(cd "$(dirname "$0")" && pwd)
 python=${PYTHON:-python3}
 mkdir -p "$out"
@@ -46,6 +46,12 @@ for part in $parts; do
     run kernels-served "${KERNELS_LIMIT_S:-900}" "$python" "$here/kernels.py" --shape served --budget "${KERNELS_S:-600s}" --json "$out/kernels-served.json"
     run kernels-causal "${KERNELS_LIMIT_S:-900}" "$python" "$here/kernels.py" --shape served-causal --kernel forward,backward,fused --budget "${KERNELS_S:-600s}" --json "$out/kernels-causal.json"
     run kernels-16bit "${KERNELS_LIMIT_S:-900}" "$python" "$here/kernels.py" --shape served --kernel decode --dtype float16,bfloat16 --heads 40:8 --n 1919,1920,1921,2808,4094,4095 --budget "${SIXTEEN_S:-120s}" --json "$out/kernels-16bit.json"
+    ;;
+  layers) # each may be called again with the same folder; LAYER_SHAPES without served: for a few cores
+    run layers-paper "${LAYERS_LIMIT_S:-300}" "$python" "$here/kernels.py" --kernel layers --dtype float32 --quick --budget "${LAYERS_S:-110s}" --json "$out/layers-paper.json"
+    for shape in ${LAYER_SHAPES:-served-1b served}; do
+      run "layers-$shape" "${LAYERS_LIMIT_S:-300}" "$python" "$here/kernels.py" --kernel rmsnorm,norm_linear,mlp,block --shape "$shape" --dtype float32 --quick --budget "${LAYERS_SERVED_S:-65s}" --json "$out/layers-$shape.json"
+    done
     ;;
   lookup) run lookup 180 "$python" "$here/lookup.py" ;;
   judge) run judge "${JUDGE_S:-300}" "$python" "$here/judge.py" --real --n "${JUDGE_N:-4096}" --races "${RACES:-60}" --json "$out/judge.json" ;;

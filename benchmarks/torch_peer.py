@@ -1,4 +1,4 @@
-"""PyTorch's attention in a process of its own: one JSON line in, one out. Run by benchmarks/kernels.py.
+"""PyTorch's kernels in a process of their own: one JSON line in, one out. Run by benchmarks/kernels.py.
 
 Torch brings its own OpenMP runtime and thread pool, which must not share a process with the kernels under test. The
 parent stops this process while it measures others.
@@ -8,7 +8,7 @@ parent stops this process while it measures others.
     {..., "ask": "sample", "form": "sdpa", "threads": 2, "seconds": 0.002}
     -> {"ns": 12345.6} or {"error": "..."}
 
-The forms are in torch_forms.py.
+The forms are in torch_forms.py and torch_layers.py.
 """
 
 from __future__ import annotations
@@ -100,9 +100,10 @@ def main() -> None:
     os.sched_setaffinity(0, {int(cpu) for cpu in sys.argv[1].split(",")})
     import torch
     from torch_forms import forms
+    from torch_layers import MAKERS, layer_forms
 
     torch.manual_seed(0)
-    held = Held(torch, forms)
+    held = Held(torch, lambda torch, kernel, *of: (layer_forms if kernel in MAKERS else forms)(torch, kernel, *of))
     print(json.dumps({"torch": torch.__version__, "threads": torch.get_num_threads()}), flush=True)
     for line in sys.stdin:
         try:

@@ -5,6 +5,8 @@ from fake import fake_machine, fake_variant
 from kernel_choices import (
     KEEPS_A,
     LEAST_KEPT,
+    OWN,
+    RACED,
     Rates,
     candidates,
     estimate_s,
@@ -12,10 +14,12 @@ from kernel_choices import (
     floor_folder,
     floor_problem,
     floors,
+    has_floor,
     narrowed,
     neighbours,
     one_away,
     other_teams,
+    out_of_reach,
     role_tests,
 )
 
@@ -127,11 +131,52 @@ def test_a_table_fills_the_roles_it_can(monkeypatch):
     assert found.all() == [named]
 
 
-def test_a_quick_look_is_at_defaults_alone():
+def test_a_quick_look_compiles_a_variant_once_and_tries_its_run_knobs():
     found = field(MACHINE, VARIANTS, PROBLEM, None, Rates(), quick=True).all()
-    assert len(found) == len({one.build.variant for one in found}) >= 2
-    defaults = {variant.name: variant.defaults for variant in VARIANTS}
-    assert all(one.build.knobs == defaults[one.build.variant] for one in found)
+    knobs = [(one.build.variant, one.build.knobs) for one in found]
+    split = [(("ADV_BLOCK", 16), ("ahead", 0)), (("ADV_BLOCK", 16), ("ahead", 8))]
+    assert knobs == [*(("split", one) for one in split), ("naive", ()), ("library", ())]
+
+
+def test_a_quick_look_has_the_widest_vectors_too():
+    wide = fake_variant("wide", 1, {"ADV_V": (32, 64), "ADV_M": (4, 6)}, {})
+    found = field(MACHINE, [wide], PROBLEM, None, Rates(), quick=True).all()
+    assert [dict(one.build.knobs) for one in found] == [{"ADV_V": 32, "ADV_M": 4}, {"ADV_V": 64, "ADV_M": 4}]
+
+
+# --- kernels around attention ---
+
+
+def test_each_native_variant_around_attention_has_a_role():
+    known = [*VARIANTS[:3], fake_variant("linked", 5, {}, {})._replace(libraries=("openblas",))]
+    assert list(role_tests("mlp", known)) == ["choice", "native", OWN + "split", OWN + "naive"]
+    assert OWN + "split" not in role_tests("forward", known)
+    found = [one for one in looked() if role_tests("mlp", known)[OWN + "split"](one)]
+    assert {one.build.variant for one in found} == {"split"}
+
+
+def test_a_single_variant_far_behind_does_not_race():
+    fast, slow = (next(one for one in looked() if one.build.variant == name) for name in ("split", "naive"))
+    leaders = {"choice": fast, "native": fast, OWN + "split": fast, OWN + "naive": slow}
+    assert out_of_reach(leaders, {fast: 100.0, slow: 100.0 * RACED}) == {}
+    assert out_of_reach(leaders, {fast: 100.0, slow: 2500.0}) == {OWN + "naive": "25 x the best in a look"}
+
+
+@pytest.mark.parametrize(
+    ("kernel", "n", "batch", "reads"),
+    [("mlp", 16, 1, True), ("mlp", 16, 2, False), ("norm_linear", 1, 1, True), ("rmsnorm", 1, 1, False)],
+)
+def test_few_rows_do_little_else_than_read(kernel, n, batch, reads):
+    assert has_floor(spec(kernel).problem(n, batch=batch)) == reads
+    assert has_floor(PROBLEM)
+
+
+def test_the_floor_of_a_layer_reads_what_it_reads():
+    read_spec = spec("read", [floor_folder()])
+    problem = spec("mlp").problem(1, batch=1, d_model=2048, d_ff=5632)
+    for dtype, size in (("float32", 4), ("float64", 8)):
+        moved = 4 * read_spec.elements(floor_problem(read_spec, problem._replace(dtype=dtype))).read
+        assert 0 <= moved - size * (3 * 2048 * 5632 + 2048) < 512
 
 
 def test_fewer_threads_are_tried_for_short_calls_alone():

@@ -5,10 +5,11 @@ import json
 import pytest
 from bench_fixtures import AMD, context, measured, row
 from fake import fake_machine
-from kernel_rows import Key, conclusions, judge, limits, lines, load, mappings, save
+from kernel_rows import Key, conclusions, judge, lies_in, limits, lines, load, mappings, save
 
 from advisor.errors import BadInput
 from advisor.kernels.registry import spec
+from advisor.records import Caches
 
 # --- judge ---
 
@@ -49,6 +50,34 @@ def test_bars_are_of_the_machines_they_were_set_on(vendor, cores, limit):
 def test_bars_of_decode(shape, n, dtype, floor):
     found = limits(Key(shape, spec("decode").problem(n, dtype), None), AMD)
     assert found.get(("choice", "floor")) == floor
+
+
+@pytest.mark.parametrize(
+    ("kernel", "dtype", "limit"),
+    [("mlp", "float32", 0.6), ("rmsnorm", "float32", 0.6), ("mlp", "float64", None), ("block", "float32", None)],
+)
+def test_bars_around_attention(kernel, dtype, limit):
+    found = limits(Key("paper", spec(kernel).problem(64, dtype), None), AMD)
+    assert found == ({("native", "torch"): limit} if limit else {})
+
+
+def test_each_variant_stands_beside_pytorch():
+    times = {"choice": 100.0, "native": 200.0, "variant few": 200.0, "variant naive": 800.0}
+    found = row("mlp", times, {"torch linear 2T": 400.0})
+    assert found.ratio("variant naive", "torch").value == pytest.approx(2.0, rel=0.05)
+    text = "\n".join(lines(found))
+    assert "variant few/torch 0.5" in text
+    assert "native/torch 0.5" in text
+    assert "met (bar 0.6)" in text
+
+
+@pytest.mark.parametrize(
+    ("size", "where"), [(1 << 14, "in L1"), (1 << 20, "in L2"), (3 << 20, "in L3"), (1 << 30, "beyond all caches")]
+)
+def test_where_operands_lie(size, where):
+    machine = AMD._replace(caches=Caches(1 << 15, 1 << 20, 1 << 25))
+    assert lies_in(machine, size).endswith(where)
+    assert lies_in(AMD._replace(caches=Caches(None, None, None)), size).endswith("beyond all caches")
 
 
 def test_decode_is_rated_in_bytes_and_stands_beside_its_floor():

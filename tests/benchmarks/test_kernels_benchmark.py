@@ -59,6 +59,28 @@ def test_the_sizes_of_the_shapes():
     assert (min(found["decode"]), max(found["decode"])) == (1024, 1 << 20)
 
 
+def test_layers_are_all_kernels_around_attention():
+    asked = kernels.parse(["--kernel", "decode,layers"])
+    assert asked.kernel == ["decode", *kernels.LAYERS]
+    assert kernels.parse([]).kernel == list(kernels.ATTENTION)
+
+
+@pytest.mark.parametrize(
+    ("shape", "n", "rows"),
+    [("paper", (64, 256, 1024, 4096), {"batch": 2, "d_model": 64, "d_ff": 256}), ("served-1b", (1, 16, 256), None)],
+)
+def test_sizes_and_shapes_around_attention(shape, n, rows):
+    found = [key.problem for key in kernels.keys("mlp", kernels.parse(["--shape", shape, "--dtype", "float32"]))]
+    assert tuple(one.n for one in found) == n
+    assert dict(found[0].shape) == (rows or {"batch": 1, "d_model": 2048, "d_ff": 5632})
+
+
+@pytest.mark.parametrize("shape", ["paper", "served", "served-1b"])
+def test_a_projection_has_the_outputs_of_all_heads(shape):
+    of = kernels.SHAPES[shape]
+    assert of["d_out"] == (of["heads"] + 2 * of["kv_heads"]) * of["head_dim"]
+
+
 # --- resuming ---
 
 
