@@ -34,12 +34,12 @@ def test_the_ladder_and_its_order():
         ("chain_best", "float32", SHAPES),
         ("chain_best", "float64", SHAPES[2:]),
         ("fused_norm", "float32", SHAPES[2:]),
-        ("chain_naive", "float32", SHAPES),
+        ("chain_naive", "float32", SHAPES[1:3]),
     ],
 )
 def test_shapes_and_teams(name, dtype, shapes):
-    """One head_dim is a build, which takes seconds: not all of them in both types."""
-    assert check_shapes(KERNEL, name, dtype, shapes, (2, 49)) == 4 * len(shapes)
+    """One head_dim is a build, which takes seconds: not all of them in both types. Fewer rows have tests below."""
+    assert check_shapes(KERNEL, name, dtype, shapes, (49,)) == 2 * len(shapes)
 
 
 @pytest.mark.slow
