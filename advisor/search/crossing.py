@@ -75,16 +75,20 @@ def borders(verdicts: Sequence[Verdict]) -> tuple[Heat, ...]:
 
 
 def _expected(verdicts: Sequence[Verdict], ends: tuple[int, int], left: Choice, right: Choice) -> int | None:
-    """The n at which both are expected to take equally long; None where it need not, or cannot, be told better."""
+    """The n at which both are expected to take equally long, then the middle of what is left; None where it need not or
+    cannot be told better.
+
+    Interpolating again and again would come close from one side only.
+    """
     between = {v.problem.n for v in verdicts if v.purpose == "border" and ends[0] < v.problem.n < ends[1]}
     known = [(n, log_ratio(verdicts, n, left, right, same_program)) for n in sorted({*ends, *between})]
     (a, at_a), (b, at_b) = bracket([one for one in known if one[0] in ends or one[1] is not None])
     if at_a is None or at_b is None or not at_a < 0 < at_b or b < NEAR * a:
         return None
-    if max(-at_a, at_b) < math.log1p(BOUND):
+    if max(-at_a, at_b) < math.log1p(BOUND) or (between and min(-at_a, at_b) < math.log1p(BOUND)):
         return None
-    n = crossing(a, b, at_a, at_b)
-    return n if a < n < b and n not in between else None
+    n = math.isqrt(a * b) if between else crossing(a, b, at_a, at_b)
+    return n if a < n < b else None
 
 
 def cross(run: Run) -> None:

@@ -85,22 +85,6 @@ def test_a_border_lies_in_its_bracket_and_loses_least_of_all_splits(points):
     assert lost(b) == pytest.approx(min(map(lost, splits)))
 
 
-def test_a_measurement_at_the_expected_border_moves_it_to_the_planted_one():
-    # log ratio is no line over log n: interpolation is off, and two measurements at the border come close to it
-
-    def ratio(n):
-        return math.log(n / 5000) * (1.0 if n < 5000 else 0.2)
-
-    known = [(4096, ratio(4096)), (16384, ratio(16384))]
-    off = [abs(math.log(border(known) / 5000))]
-    for _ in range(2):
-        n = border(known)
-        known = sorted([*known, (n, ratio(n))])
-        off.append(abs(math.log(border(known) / 5000)))
-    assert off[2] < off[1] < off[0]
-    assert off[2] < 0.2 * off[0]
-
-
 # --- which borders are measured ---
 
 
@@ -114,8 +98,26 @@ def test_both_choices_and_the_default_run_where_times_are_expected_to_cross():
     assert (heat.purpose, heat.problem.n, heat.choices, heat.default) == ("border", 1000, (ONE, FOUR, TWO), TWO)
     measured = race(1000, {ONE: 90.0, FOUR: 100.0, TWO: 500.0}, "border")
     (again,) = borders([*verdicts, measured])
-    assert again.problem.n > 1000
+    assert again.problem.n == math.isqrt(1000 * 10000)
     assert log_ratio([*verdicts, measured], 1000, ONE, FOUR, same) == pytest.approx(math.log(0.9))
+
+
+def test_measuring_at_the_border_moves_it_to_the_planted_one():
+    # the log ratio is no line over log n: interpolation alone is off by a factor of two
+
+    def ratio(n):
+        return math.log(n / 5000) * (1.0 if n < 5000 else 0.2)
+
+    def raced(n, purpose):
+        return race(n, {FOUR: 1000.0, ONE: 1000.0 * math.exp(ratio(n))}, purpose, default=TWO)
+
+    verdicts, lost = [raced(1024, "final"), raced(16384, "final")], []
+    for _ in range(3):
+        points = sorted((v.problem.n, ratio(v.problem.n)) for v in verdicts)
+        lost.append(abs(ratio(border(points))))
+        verdicts += [raced(heat.problem.n, "border") for heat in borders(verdicts)]
+    assert lost[2] < lost[1] < lost[0]
+    assert lost[2] < 0.6 * lost[0]
 
 
 @pytest.mark.parametrize(
