@@ -1,4 +1,4 @@
-"""What a row depends on is compared with this machine: each field alone makes it stale, and is named with both values."""
+"""What a row depends on is compared with this machine: each field alone makes it stale, both its values are named."""
 
 import os
 

@@ -23,12 +23,12 @@ def figures(ns, half=0.01, samples=40):
 RECORDED = figures(50_000.0), figures(100_000.0)
 
 
-def fought(slower=0.0, noise=recorded_noise(0), statuses=None, asked=None, **options):
+def fought(slower=0.0, noise=None, statuses=None, asked=None, **options):
     """A choice that a table calls twice as fast as the default, and is now slower than that by so many parts."""
     times = {OWN: 50_000.0 * (1 + slower), DEFAULT: 100_000.0}
     clock = FakeClock()
     extra = {} if statuses is None else {"statuses": statuses}
-    executor = FakeExecutor(lambda _, c: times[c], noise, clock=clock, build_s=0.0, **extra)
+    executor = FakeExecutor(lambda _, c: times[c], noise or recorded_noise(0), clock=clock, build_s=0.0, **extra)
     what = asked or Duel(P, OWN, DEFAULT, RECORDED, 0.05)
     return duel(executor, what, RaceOptions(clock=clock, **options)), executor
 
