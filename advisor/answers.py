@@ -78,9 +78,9 @@ class Answer(_Fields):
         variant, source_hash, knobs, compiler, flags: what to build; variant None when nothing was tuned.
         threads, cpus, placement: the team. Worker i runs on cpus[i]; cpus None: not pinned.
         wait_policy, spin, memory_policy: the process part that the answer is for: that of the running process.
-        basis: EXACT at a tuned n, INTERPOLATED between two, PUBLISHED by others, TRANSFERRED to a part of the machine
-            or from other machines, MODELLED from costs alone, STALE where a field that the row depends on has changed,
-            DEFAULT otherwise; `why` says more.
+        basis: EXACT at a tuned n, INTERPOLATED between two or between tuned shapes, PUBLISHED by others, TRANSFERRED
+            to a part of the machine or from other machines, MODELLED from costs alone, STALE where a field that the
+            row depends on has changed, DEFAULT otherwise; `why` says more.
         expected_ns: 25th percentile of the measured time of one call; None where nobody measured.
         ci95_ns: bootstrap 95 % interval of expected_ns. spread: 99th over 25th percentile.
         gain: time of the default choice over expected_ns, measured at the same n.
@@ -94,10 +94,11 @@ class Answer(_Fields):
         points: (n, p25 in ns) of this choice, for `estimate`.
         refusal: why it must not be applied here; empty when it may.
         device: model of the GPU that the answer is for, None for the CPUs. There threads is 1: the host's.
-        rung: what decided where nobody measured here: nearest, common, learned or model.
+        rung: what decided where nobody measured this: nearest, common, learned or model of other machines; rule of
+            other shapes.
         machines: those that the answer came from.
-        validated_regret: geometric mean of time over the best known time, each known machine left out in turn; None
-            below three distinct models of machine, and where nobody checked.
+        validated_regret: geometric mean of time over the best known time, each known machine, or shape, left out in
+            turn; None below three distinct models of machine or three shapes, and where nobody checked.
     """
 
     __slots__ = ()

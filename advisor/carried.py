@@ -1,4 +1,4 @@
-"""Answers from sections that nobody measured on the machine answered for: published, transferred, modelled.
+"""Answers from sections that nobody measured: published, transferred, modelled, or made by a rule for another shape.
 
 A section says so in `basis`, and in `origin` what decided and where it came from. Standard library only, no `typing`:
 hot path.
@@ -16,9 +16,23 @@ if TYPE_CHECKING:
     Json = dict[str, Any]
 
 
+_CARRIED = {
+    "TRANSFERRED": "transferred from other machines, not measured here",
+    "MODELLED": "from a cost model, not measured here",
+    "INTERPOLATED": "this shape was not tuned",
+}
+
+
 def is_carried(section: Json) -> bool:
-    """Whether the rows come from other machines or from a cost model: nothing was tuned on the machine answered for."""
-    return section.get("basis") in ("TRANSFERRED", "MODELLED")
+    """Whether the rows come from other machines, other shapes or a cost model: nothing was tuned for what is asked."""
+    return section.get("basis") in _CARRIED
+
+
+def region_of(section: Json) -> str:
+    """What its smallest and its largest n bound, in words."""
+    if section.get("basis") == "INTERPOLATED":
+        return "the region that the rule was learned from,"
+    return "the region known of other machines" if is_carried(section) else "the tuned region"
 
 
 def is_published(section: Json) -> bool:
@@ -49,8 +63,7 @@ def carried(base: Answer, section: Json, row: Json, low: int, stale: str) -> Ans
     """
     told = f"; {text}" if (text := row.get("why") or (section.get("origin") or {}).get("why")) else ""
     if is_carried(section):
-        words = "transferred from other machines" if section["basis"] == "TRANSFERRED" else "from a cost model"
-        return base._replace(points=(), why=f"{stale}{words}, not measured here{told}")
+        return base._replace(points=(), why=f"{stale}{_CARRIED[section['basis']]}{told}")
     if row.get("whole"):
         return base._replace(why=f"{stale}published for all n from {row['low']} to {row['high']}, without a time{told}")
     time = dict(base.points).get(low)

@@ -16,6 +16,7 @@ from advisor.tuning_result import best_section, of_shape
 
 if TYPE_CHECKING:
     from advisor.kernels.gpu.counts import Counting
+    from advisor.policy.store import Saved
     from advisor.search.known import Past
     from advisor.search.log import Log
     from advisor.search.request import Outcome, Progress, Request
@@ -111,6 +112,31 @@ def with_counters(table: Table, machine: Machine, log_path: str) -> Table:
     from advisor.search.counting import recorded
 
     return with_counters(table, recorded(log_path)) if is_device(machine.limits_id) else table
+
+
+def save(path: str, table: Table, request: Request, log_path: str) -> Saved:
+    """Merge a table into its file, with the decision rules for other shapes where it then has several.
+
+    Args:
+        path: of the table.
+        table: of the shape that was tuned.
+        request: that was run.
+        log_path: what was measured at all shapes.
+    """
+    from advisor.policy.store import Saved, save_table
+
+    saved = save_table(path, table)
+    if len({(section.dtype, section.shape) for section in saved.table.sections}) < 2:
+        return saved
+    from advisor.policy.rule import with_rules
+    from advisor.search.known import past
+
+    try:
+        known = past(log_path, request, every_shape=True)
+        ruled = save_table(path, with_rules(saved.table, known.verdicts, known.trials))
+    except Exception as error:  # a rule is about what nobody tuned: it must not cost what was
+        return Saved(saved.table, (*saved.notes, f"no rule for other shapes was learned: {error}"))
+    return Saved(ruled.table, (*saved.notes, *ruled.notes))
 
 
 def held_out_sizes(tuned: Sequence[int], most: int, seed: int, raced: Collection[int] = ()) -> tuple[int, ...]:

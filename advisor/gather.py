@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     Key = tuple[str, str, str, tuple[tuple[str, int], ...]]
     Sources = dict[Key, list[tuple[Json, Json]]]
+    Rules = dict[str, list[tuple[Json, Json]]]
 
 
 def files(site: Site, path: str | None, machine: str | None) -> list[str]:
@@ -244,3 +245,38 @@ def groups(site: Site, sections: Sources) -> tuple[dict[Key, Ranges], dict[str, 
             reasons[key[0]] = f"the table was refused ({type(error).__name__}: {error})"
             notes.append(f"a table of {key[0]} was refused ({type(error).__name__}: {error})")
     return made, reasons, notes
+
+
+# --- shapes without rows of their own ---
+
+
+def rules(sections: Sources) -> tuple[Rules, list[str]]:
+    """The decision rules of all tables that count, and a sentence on each that cannot be walked."""
+    found: Rules = {}
+    notes: list[str] = []
+    tables = {id(table): table for pairs in sections.values() for table, _ in pairs if table.get("rules")}
+    for table in tables.values():
+        from advisor.rules import flaw
+
+        kernel, told = table["kernel"], table["rules"]
+        wrong = [flaw(rule) for rule in told] if isinstance(told, list) else ["rules must be a list"]
+        notes += [f"{kernel}: a rule for other shapes is not used ({word})" for word in wrong if word]
+        usable = zip(told, wrong, strict=True) if isinstance(told, list) else ()
+        found.setdefault(kernel, []).extend((table, rule) for rule, word in usable if not word)
+    return found, notes
+
+
+def by_rule(site: Site, found: list[tuple[Json, Json]] | tuple[()], axes: Json) -> Ranges | None:
+    """The ranges of a shape that was not tuned, by the first rule that was learned for such shapes and the running
+    process part; None where there is none, and where the choices cannot be made to fit."""
+    for table, rule in found:
+        if is_for(rule["process"], site):
+            from advisor.rules import section, shape_of
+
+            try:
+                asked = shape_of(rule, axes)
+                if asked is not None:
+                    return ranges(site, table, section(rule, *asked), [])
+            except Exception:  # whatever a file brings, a server goes on with the default choice
+                continue
+    return None

@@ -18,7 +18,7 @@ from bisect import bisect_right
 
 from advisor.answers import Answer
 from advisor.errors import BadInput
-from advisor.gather import files, further, group, groups, is_for, read
+from advisor.gather import by_rule, files, further, group, groups, is_for, read, rules
 from advisor.paths import machine_dir
 from advisor.ranges import BETTER, default_answer, start_with, wins
 from advisor.site import Site, describe_file, describe_here, device_here, running_memory_policy, running_process, share
@@ -46,12 +46,13 @@ class Policy:
         site: the machine that the answers are for.
     """
 
-    __slots__ = ("_groups", "_known", "_reasons", "_sections", "notes", "site")
+    __slots__ = ("_groups", "_known", "_reasons", "_rules", "_sections", "notes", "site")
 
     def __init__(self, site: Site, sections: Sources, reasons: dict[str, str], notes: list[str]) -> None:
         made, more_reasons, more_notes = groups(site, sections)
+        self._rules, rule_notes = rules(sections)
         self.site = site
-        self.notes = tuple(dict.fromkeys([*notes, *more_notes]))
+        self.notes = tuple(dict.fromkeys([*notes, *more_notes, *rule_notes]))
         self._sections = sections
         self._groups = made
         self._reasons = {**reasons, **more_reasons}
@@ -258,6 +259,9 @@ class Policy:
         if not keys:
             why = self._reasons.get(kernel, f"no table for {kernel} on this machine")
         elif not found:
+            ruled = by_rule(self.site, self._rules.get(kernel, ()), axes)
+            if ruled is not None:
+                return ruled
             why = f"no table for {kernel} with {asked}; tuned: {' | '.join(map(_label, keys))}"
         else:
             why = f"several tables fit, name more axes: {' | '.join(map(_label, found))}"

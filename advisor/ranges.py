@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 
 from advisor.answers import Answer
-from advisor.carried import basis_of, carried, is_carried, is_published, points_of
+from advisor.carried import basis_of, carried, is_carried, is_published, points_of, region_of
 from advisor.errors import PlacementError
 from advisor.installed import ABSENT, compiler_is_absent, installed, library_of, nvrtc, package_of
 from advisor.site import Site
@@ -100,8 +100,7 @@ def ranges(site: Site, table: Json, section: Json, others: list[Json]) -> Ranges
         (borders, answers): the answer for n is answers[bisect_right(borders, n)].
     """
     first, last = section["tuned_n"][0], section["tuned_n"][-1]
-    region = "the region known of other machines" if is_carried(section) else "the tuned region"
-    why = f"n lies outside {region} {first}..{last}: the default choice"
+    why = f"n lies outside {region_of(section)} {first}..{last}: the default choice"
     ends = [section_default(site, table, section, why)] * 2
     if is_published(section):
         ends = [_unpublished(site, table, section, (n,)) for n in (first, last)]

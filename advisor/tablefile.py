@@ -166,7 +166,7 @@ def _check_section(section: Json) -> None:
             _check_rows(other["rows"], tuned)
     wins = section.get("wins") or {}
     _need(all(isinstance(found, list) for found in wins.values()), "wins", "lists of n", wins)
-    _check_choice(section["default"])
+    check_choice(section["default"])
     _check_points(section["default_points"])
     _check_basis(section)
     heldout = section.get("heldout")
@@ -193,12 +193,17 @@ def _check_rows(rows: list[Json], tuned: list[int]) -> None:
         _need(low == reached + 1, "rows", "in order, each n in exactly one row", (reached, low))
         reached = high
         _need(isinstance(row["depends"], list), "depends", "a list", row["depends"])
-        _check_choice(row["choice"])
+        check_choice(row["choice"])
         _check_points(row["points"])
     _need(reached == tuned[-1], "rows", "one range from the first to the last tuned n", reached)
 
 
-def _check_choice(choice: Json) -> None:
+def check_choice(choice: Json) -> None:
+    """Refuse a choice whose fields are of the wrong kind.
+
+    Raises:
+        BadInput: naming the field.
+    """
     build, team, process = choice["build"], choice["team"], choice["process"]
     for key in ("variant", "source_hash", "compiler", "flags"):
         _need(isinstance(build[key], str), key, "text", build[key])

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from advisor import device, missed, model, paths
 from advisor.asked import Own, Wanted, default_sizes, of_model
-from advisor.concluding import Tuning, count, hold_out, learned, run_again, with_counters
+from advisor.concluding import Tuning, count, hold_out, learned, run_again, save, with_counters
 from advisor.device import CPU, is_device
 from advisor.errors import AdvisorError, BadInput, UnknownName
 from advisor.gate import Bar
@@ -215,7 +215,7 @@ def _look(machine: Machine) -> _Seen:
 def _tune_one(asked: TuneRequest, kernel: str, machine: Machine, progress: Progress, turn: _Turn) -> TuneResult:
     from advisor import gate
     from advisor.kernels.executors import pool_for
-    from advisor.policy.store import Saved, save_table
+    from advisor.policy.store import Saved
     from advisor.search.counting import reserve_s
     from advisor.search.known import past
     from advisor.search.log import Log, set_aside
@@ -250,13 +250,13 @@ def _tune_one(asked: TuneRequest, kernel: str, machine: Machine, progress: Progr
             table, interrupted = hold_out(tuning, table)
             outcome = outcome._replace(interrupted=interrupted)
         # before anything is counted: whatever becomes of that, the table lies there
-        saved = None if table is None else save_table(table_path, with_counters(table, machine, log_path))
+        saved = None if table is None else save(table_path, with_counters(table, machine, log_path), request, log_path)
         counted: tuple[Counting, ...] = ()
         if asked.counters and table is not None and saved is not None and not outcome.interrupted:
             ends = None if share_s is None else begun + share_s
             counted, interrupted = count(Tuning(request, pool, log, progress, outcome, ends, before), table)
             outcome = outcome._replace(interrupted=interrupted)
-            again = save_table(table_path, with_counters(table, machine, log_path))
+            again = save(table_path, with_counters(table, machine, log_path), request, log_path)
             saved = Saved(again.table, (*saved.notes, *again.notes))
     notes = [*filter(None, [aside, seen.sentence]), *_notes(asked, request, outcome), *before.notes]
     notes += [] if saved is None else saved.notes

@@ -169,6 +169,29 @@ def _processes(evidence: Evidence) -> list[Process | None]:
     return sorted({c.process for c in choices}, key=repr)
 
 
+def times(
+    section: Section, verdicts: Sequence[Verdict], trials: Sequence[Measurement]
+) -> dict[int, dict[Choice, float]]:
+    """Time in ns of all that was measured of a section's process part at its tuned n: raced, else looked at.
+
+    A look under the best raced time counts as that: of many looks the luckiest are too low, and a race has said what is
+    best.
+
+    Args:
+        section: names shape and process part.
+        verdicts, trials: of any shape, as `learn` takes them.
+    """
+    evidence = _evidence((section.dtype, section.shape, section.regime), verdicts, trials, Beside())
+    points, found = _points(section.process, evidence), dict[int, dict[Choice, float]]()
+    for n in section.tuned_n:
+        raced = {choice: known[n].summary.p25_ns for choice, known in points.items() if n in known}
+        least = min(raced.values(), default=0.0)
+        looks = [t for t in evidence.looks.get(n, {}).values() if counts_for(t.choice, section.process)]
+        looked = {_under(t.choice, section.process): value for t in looks if (value := value_of(t))}
+        found[n] = {**{choice: max(least, value) for choice, value in looked.items()}, **raced}
+    return found
+
+
 # --- which choices count for a process part ---
 
 

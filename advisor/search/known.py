@@ -182,10 +182,15 @@ class Past(NamedTuple):
     checks: tuple[Measurement, ...] = ()
 
 
-def past(path: str, request: Request) -> Past:
+def past(path: str, request: Request, every_shape: bool = False) -> Past:
     """What earlier sessions measured that a table of this shape may still say, at whatever n and in whatever space.
 
     Only what holds now: same machine, limits, environment and protocol, and of variants that are at hand unchanged.
+
+    Args:
+        path: of the log.
+        request: names kernel and shape.
+        every_shape: also what was measured at other shapes and dtypes of the kernel.
     """
     if not os.path.exists(path):
         return Past()
@@ -201,7 +206,8 @@ def past(path: str, request: Request) -> Past:
 
     def counts(problem: Problem, *choices: Choice) -> bool:
         builds = {(choice.build.variant, choice.build.source_hash) for choice in choices}
-        return problem._replace(n=0) == shape and builds <= at_hand
+        ours = problem.kernel == shape.kernel if every_shape else problem._replace(n=0) == shape
+        return ours and builds <= at_hand
 
     verdicts = [v for v in _parsed(mine, "verdict", Verdict) if counts(v.problem, *(s.choice for s in v.standings))]
     of = _phases(mine)
