@@ -26,9 +26,6 @@ NAME, SCHEMA = "misses.json", "advisor.misses/1.0"
 MOST_KEYS, MOST_N = 256, 1 << 40
 """Questions kept apart, in memory and in the file; what comes beyond is counted as `other`. Larger n make no sense."""
 
-MOST_QUESTIONS = 1024
-"""Questions remembered; more than any server has."""
-
 MOST_TEXT, MOST_AXES, MOST_BYTES = 64, 16, 1 << 20
 """Longest name and most axes that a question may have, and the largest file that is read."""
 
@@ -49,15 +46,14 @@ class Misses:
     wait for each other.
 
     Attributes:
-        counts: question -> binary digits of n -> what is kept, since the last write.
+        counts: question -> binary digits of n -> what is kept, since the last write; each write begins another one.
     """
 
     def __init__(self, folder: str) -> None:
         self.folder = folder
-        self.counts: dict[Question, dict[int, list[int]]] = {}
+        self.counts: dict[Any, dict[int, list[int]]] = {}
         self._places = MOST_KEYS
         self._other = [0]
-        self._questions: dict[Any, Question] = {}
         self._writing = allocate_lock()
         self._has_writer = False
 
@@ -70,23 +66,25 @@ class Misses:
         words = axes.get("dtype"), axes.get("regime")
         if not all(word is None or _is_name(word) for word in words):
             return None
-        key = kernel, *words, shape, why
-        if len(self._questions) >= MOST_QUESTIONS:
-            return self._questions.get(key) or Question(self, key)
-        return self._questions.setdefault(key, Question(self, key))
+        return Question(self, (kernel, *words, shape, why))
 
-    def place(self, question: Question, n: int) -> list[int]:
-        """Where the misses of a question at such n are counted, which may be among the others; starts the writer."""
+    def place(self, key: Any, n: int) -> tuple[dict[int, list[int]], list[int]]:
+        """Where the misses of a question at such n are counted: all of the question, and this place. Starts the writer.
+
+        Where there is no room it is counted as other, and neither is kept.
+        """
         if not self._has_writer:
             self._start()
-        kept = self.counts.setdefault(question, {})
-        if n.bit_length() not in kept and self._places <= 0:
+        now, own = int(time()), self.counts.get(key, {})
+        kept = own.get(n.bit_length())
+        if kept is not None:
+            return own, kept
+        if self._places <= 0:
             self._other[0] += 1
-            return [0, n, n, 0, 0]  # counted as other, and forgotten
-        now = int(time())
-        if n.bit_length() not in kept:
-            self._places -= 1
-        return kept.setdefault(n.bit_length(), [0, n, n, now, now])
+            return {}, [0, n, n, now, now]
+        self._places -= 1
+        own = self.counts.setdefault(key, own)
+        return own, own.setdefault(n.bit_length(), [0, n, n, now, now])
 
     def _start(self) -> None:
         """Start the writer. Where no thread can be had the end of the process writes."""
@@ -120,9 +118,7 @@ class Misses:
             self._places = MOST_KEYS
             if not taken and not other:
                 return True
-            counts = {
-                (*one.key, bits): kept for one, found in list(taken.items()) for bits, kept in list(found.items())
-            }
+            counts = {(*key, bits): kept for key, own in list(taken.items()) for bits, kept in list(own.items())}
             if written(self.folder, counts, other, wait_s):
                 return True
             self._back(taken, other)
@@ -130,12 +126,14 @@ class Misses:
         finally:
             self._writing.release()
 
-    def _back(self, taken: dict[Question, dict[int, list[int]]], other: int) -> None:
+    def _back(self, taken: dict[Any, dict[int, list[int]]], other: int) -> None:
         """Take back what could not be written."""
         self._other[0] += other
-        for question, found in list(taken.items()):
-            for kept in list(found.values()):
-                _add(self.place(question, kept[HIGH]), kept)
+        for key, own in list(taken.items()):
+            for more in list(own.values()):
+                found, kept = self.place(key, more[HIGH])
+                _add(kept, more)
+                self._other[0] += 0 if found else more[COUNT] - 1
 
     def forget(self) -> None:
         """In a process just forked: the counts are the parent's, the writer is gone, and so may be a lock's holder."""
@@ -144,17 +142,21 @@ class Misses:
 
 
 class Question:
-    """One question without its n. `key`: kernel, dtype, regime, shape, why it misses."""
+    """One question without its n: kernel, dtype, regime, shape, why it misses."""
 
-    __slots__ = ("_misses", "key")
+    __slots__ = ("_counts", "_key", "_misses", "_own")
 
     def __init__(self, misses: Misses, key: Any) -> None:
-        self._misses, self.key = misses, key
+        self._misses, self._key = misses, key
+        self._counts: Any = None
+        self._own: dict[int, list[int]] = {}
 
     def note(self, n: Any) -> None:
         """Count a miss at n; what is no n is none."""
         try:
-            kept = self._misses.counts[self][n.bit_length()]
+            if self._counts is not self._misses.counts:
+                raise LookupError
+            kept = self._own[n.bit_length()]
             kept[0] += 1
             if n < kept[1]:
                 kept[1] = n
@@ -167,7 +169,10 @@ class Question:
         try:
             n = index(n)
             if 0 < n <= MOST_N:
-                _add(self._misses.place(self, n), [1, n, n, int(time()), int(time())])
+                counts = self._misses.counts
+                own, kept = self._misses.place(self._key, n)
+                _add(kept, [1, n, n, int(time()), int(time())])
+                self._own, self._counts = own, counts
         except Exception:  # a server must get an answer whatever it hands in
             return
 
