@@ -85,7 +85,8 @@ def run_again(
     until = None if tuning.until is None else now + (tuning.until - now) / 2
     limit_s, earlier = request.options.trial_limit_s, tuning.before.checks
     plan = Recheck(learn_again, choose, request.problems, limit_s, until, record, earlier)
-    with pool_for(request.machine, request.spec, request.variants, request.options.seed) as fresh:
+    ends = math.inf if until is None else until
+    with pool_for(request.machine, request.spec, request.variants, request.options.seed, ends) as fresh:
         left = recheck(fresh, plan, tuning.outcome, table, tuning.progress)
     return left.outcome._replace(interrupted=left.interrupted), left.table
 
@@ -139,17 +140,16 @@ def save(path: str, table: Table, request: Request, log_path: str) -> Saved:
     return Saved(ruled.table, (*saved.notes, *ruled.notes))
 
 
-def held_out_sizes(tuned: Sequence[int], most: int, seed: int, raced: Collection[int] = ()) -> tuple[int, ...]:
+def held_out_sizes(tuned: Sequence[int], parts: int, seed: int, raced: Collection[int] = ()) -> tuple[int, ...]:
     """Random sizes inside the tuned region that were not tuned, log-uniform: one in each of equal parts of the region.
 
     Args:
         tuned: ascending.
-        most: at most so many; no more than there are gaps between tuned sizes.
+        parts: of the region; a part in which a known size was drawn has none.
         seed: the same seed, the same sizes.
         raced: further sizes that something was learned at.
     """
-    parts = min(most, len(tuned) - 1)
-    if parts < 1:
+    if parts < 1 or len(tuned) < 2:
         return ()
     chance, width = random.Random(seed), math.log(tuned[-1] / tuned[0]) / parts
     drawn = [round(tuned[0] * math.exp(width * (part + chance.random()))) for part in range(parts)]
@@ -168,7 +168,7 @@ def hold_out(tuning: Tuning, table: Table) -> tuple[Table, bool]:
     verdicts = tuning.outcome.verdicts
     tuned = sorted(v.problem.n for v in verdicts if v.purpose == "final")
     raced = {v.problem.n for v in (*tuning.before.verdicts, *verdicts) if v.purpose != "heldout"}
-    sizes = held_out_sizes(tuned, most, request.options.seed, raced)
+    sizes = held_out_sizes(tuned, min(most, len(tuned) - 1), request.options.seed, raced)
     own = of_shape(table, first)
 
     def pick(problem: Problem) -> Any:
