@@ -266,17 +266,19 @@ def rules(sections: Sources) -> tuple[Rules, list[str]]:
     return found, notes
 
 
-def by_rule(site: Site, found: list[tuple[Json, Json]] | tuple[()], axes: Json) -> Ranges | None:
+def by_rule(site: Site, found: list[tuple[Json, Json]], axes: Json) -> tuple[Ranges | None, str]:
     """The ranges of a shape that was not tuned, by the first rule that was learned for such shapes and the running
-    process part; None where there is none, and where the choices cannot be made to fit."""
-    for table, rule in found:
-        if is_for(rule["process"], site):
-            from advisor.rules import section, shape_of
+    process part; where there is none, None, and a clause on the process parts for which there is one."""
+    from advisor.rules import section, shape_of
 
-            try:
-                asked = shape_of(rule, axes)
-                if asked is not None:
-                    return ranges(site, table, section(rule, *asked), [])
-            except Exception:  # whatever a file brings, a server goes on with the default choice
-                continue
-    return None
+    others: list[str] = []
+    for table, rule in found:
+        try:
+            asked = shape_of(rule, axes)
+            if asked is not None and is_for(rule["process"], site):
+                return ranges(site, table, section(rule, *asked), []), ""
+            others += [] if asked is None else [start_with(rule["process"])]
+        except Exception:  # whatever a file brings, a server goes on with the default choice
+            continue
+    words = " or ".join(dict.fromkeys(others))
+    return None, f"; a rule for such shapes was learned for another process part: {words}" if words else ""

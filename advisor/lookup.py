@@ -259,10 +259,11 @@ class Policy:
         if not keys:
             why = self._reasons.get(kernel, f"no table for {kernel} on this machine")
         elif not found:
-            ruled = by_rule(self.site, self._rules.get(kernel, ()), axes)
+            own = self._rules.get(kernel)
+            ruled, hint = by_rule(self.site, own, axes) if own else (None, "")
             if ruled is not None:
                 return ruled
-            why = f"no table for {kernel} with {asked}; tuned: {' | '.join(map(_label, keys))}"
+            why = f"no table for {kernel} with {asked}; tuned: {' | '.join(map(_label, keys))}{hint}"
         else:
             why = f"several tables fit, name more axes: {' | '.join(map(_label, found))}"
         return [], [_shared_default([self._groups[key][1][0] for key in found], default_answer(self.site, kernel, why))]

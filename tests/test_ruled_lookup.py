@@ -4,13 +4,15 @@ import json
 import os
 
 import pytest
+from jsonschema import Draft202012Validator
 from tabling import FOUR, MADE, ONE, PASSIVE, SPIN, TWO, here, machine, race, write
 
-from advisor import codec, gather, paths, site, tablefile
+from advisor import gather, paths, site, tablefile
 from advisor.lookup import Policy
 from advisor.policy.learn import learn
 from advisor.policy.rule import with_rules
 
+ROOT = os.path.join(os.path.dirname(__file__), os.pardir)
 BATCHES, SIZES = (1, 2, 8, 16), (64, 256, 1024, 4096)
 AXES = {"heads": 32, "kv_heads": 8, "head_dim": 128, "dtype": "float32"}
 
@@ -113,7 +115,9 @@ def test_n_beyond_the_region_takes_the_default_choice(home, n):
 
 def test_a_rule_is_for_its_process_part_alone(home, monkeypatch):
     write(home, several(PASSIVE))
-    assert Policy.load().choose("decode", 100, batch=4, **AXES).basis == "DEFAULT"
+    other = Policy.load().choose("decode", 100, batch=4, **AXES)
+    assert other.basis == "DEFAULT"
+    assert "start the process with OMP_WAIT_POLICY=passive" in other.why
     monkeypatch.setattr(site, "started_environment", lambda: {"OMP_WAIT_POLICY": "passive"})
     monkeypatch.setenv("OMP_WAIT_POLICY", "passive")
     assert Policy.load().choose("decode", 100, batch=4, **AXES).basis == "INTERPOLATED"
@@ -179,6 +183,10 @@ def test_a_placement_that_cannot_be_used_here_takes_the_default(home):
     assert Policy.load().choose("decode", 100, batch=4, **AXES).basis == "DEFAULT"
 
 
-def test_rules_hold_no_commands_and_survive_reading_as_records(home):
-    made = several(SPIN)
-    assert {"regime", "process", "nodes", "choices", "axes"} <= set(codec.to_json(made)["rules"][0])
+def test_a_table_with_rules_fits_its_schema(home):
+    path = write(home, several(SPIN))
+    with open(os.path.join(ROOT, "docs", "schema", "table.schema.json"), encoding="utf-8") as file:
+        schema = json.load(file)
+    document = tablefile.read_json(path)
+    assert document["rules"]
+    assert not list(Draft202012Validator(schema).iter_errors(document))
