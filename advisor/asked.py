@@ -27,6 +27,10 @@ MODEL_SIZES = {
 }
 """Sizes of a kernel of a model: fewer, as all kernels share one budget. One row is the step of decoding a token."""
 
+SMALLER = {SEQUENCE: (4, 16)}
+"""Below them, for a kernel whose share of a budget has no room for the smallest: prompts of a few rows. There a call
+reads the weights once, as at n = 1, and few other things."""
+
 SHORT = 4096
 """A model whose context ends below is still tuned to here: prompts are cut into parts, batches are joined."""
 
@@ -74,6 +78,11 @@ def default_sizes(spec: KernelSpec, model: Model | None = None) -> tuple[int, ..
         return SIZES[kind]
     most = max(SHORT, model.context or UNKNOWN_CONTEXT)
     return tuple(n for n in MODEL_SIZES[kind] if kind == ROWS or n <= most)
+
+
+def smaller_sizes(spec: KernelSpec) -> tuple[int, ...]:
+    """Sizes below those that suit a kernel of a model, ascending."""
+    return SMALLER.get(role(spec), ())
 
 
 def of_model(model: Model, specs: Sequence[KernelSpec], wanted: Wanted) -> tuple[tuple[Own, ...], tuple[str, ...]]:

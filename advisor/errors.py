@@ -56,6 +56,10 @@ class BuildError(AdvisorError, RuntimeError):
     """A variant does not compile or does not load; the compiler's last lines are in the message."""
 
 
+class OutOfTime(AdvisorError, TimeoutError):
+    """The time allowed ended before something was done; it has not failed, and may be tried again."""
+
+
 class WorkerDied(AdvisorError, RuntimeError):
     """A bench worker crashed, hung past its limit, or could not be started."""
 

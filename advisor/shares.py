@@ -3,14 +3,111 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
+    from advisor.kernels.spec import KernelSpec
+    from advisor.kernels.variant import Variant
+    from advisor.records import Problem
     from advisor.search.request import Progress
 
 SIZE_S = 3.0
 """Seconds that a size takes at least to come to something: builds, looks at a dozen choices, a short race."""
+
+START_S = 3.0
+"""Seconds of a kernel's tuning on a quiet machine beside builds and measuring: workers start, a table is learned."""
+
+ELEMENT_S = 2e-8
+"""Seconds an element that a DNF moves, of making its inputs and its reference. Source: the block of an 8 billion
+parameter Llama, 3.8 s for 218 million weights on a core of a Zen 3; its gradients 4.1 s for twice as many."""
+
+DRAWINGS = 2
+"""So often they are made: for the search, and for running the winner again in a fresh process."""
+
+BUILD_ROUNDS = 2
+"""Rounds of builds, one a CPU, that bring the default choice and a rival."""
+
+LOOK_CALLS, CALLS = 8, 48
+"""Calls of a first look, its check included; of three first looks, a race of a few rounds, and running it again."""
+
+FIRST_SHARE = 0.6
+"""Of a kernel's time, what the least table at its smallest size may take; else a smaller size is taken."""
+
+LIMIT_SHARE, LEAST_LIMIT_S, LIMIT_LOOKS = 1 / 8, 5.0, 5.0
+"""Limit of one trial: this share of a budget, so that what hangs takes a small part of it; never less than so many
+seconds, since a crowded machine may need them for what it does at once on its own, nor than so many times what a first
+look is expected to take."""
+
+
+class Room(NamedTuple):
+    """What one kernel's tuning has: seconds (None: no limit), on a machine that takes `slow` times as long for
+    everything as a quiet one."""
+
+    seconds: float | None = None
+    slow: float = 1.0
+
+
+UNLIMITED = Room()
+
+
+class Need(NamedTuple):
+    """A kernel's smallest problem and its sources: what the least table of it takes follows from them."""
+
+    spec: KernelSpec
+    problem: Problem
+    variants: tuple[Variant, ...]
+
+
+def look_s(spec: KernelSpec, problem: Problem, slow: float) -> float:
+    """Seconds that a first look takes, the check of what it computes included, without building and without inputs."""
+    from advisor.search.seeds import call_s
+
+    return slow * (LOOK_CALLS * call_s(spec, problem) + ELEMENT_S * sum(spec.elements(problem)))
+
+
+def least_s(need: Need, slow: float) -> float:
+    """Seconds that the least table of a kernel takes: its default choice and a rival, raced at the smallest size."""
+    from advisor.search.pace import first_s
+    from advisor.search.seeds import call_s
+
+    drawing = DRAWINGS * ELEMENT_S * sum(need.spec.elements(need.problem))
+    own_s = START_S + CALLS * call_s(need.spec, need.problem) + drawing
+    return slow * own_s + BUILD_ROUNDS * first_s(need.variants, slow)
+
+
+def share_of(left_s: float, needs: Sequence[float]) -> float:
+    """Seconds for the first of several kernels: what it needs at least, and an equal part of what all leave; in
+    proportion where there is not enough for all.
+
+    Args:
+        left_s: of the budget.
+        needs: what each of the kernels left needs at least, in seconds, the first one's first.
+    """
+    whole = sum(needs)
+    return left_s * needs[0] / whole if left_s < whole else needs[0] + (left_s - whole) / len(needs)
+
+
+def trial_limit(room: Room, spec: KernelSpec, problem: Problem, most_s: float) -> float:
+    """Wall-clock limit of one measurement in seconds, at most `most_s`."""
+    if room.seconds is None:
+        return most_s
+    needed = min(room.seconds / 2, LIMIT_LOOKS * look_s(spec, problem, room.slow))
+    return min(most_s, max(LEAST_LIMIT_S, room.seconds * LIMIT_SHARE, needed))
+
+
+def within_room(needs: Sequence[tuple[int, Need]], room: Room, usual: int) -> int:
+    """The smallest size to take: `usual`, or the largest below for which a kernel's share has room.
+
+    Args:
+        needs: sizes up to `usual`, ascending, each with what it needs.
+        room: the kernel's share.
+        usual: the smallest that suits the kernel.
+    """
+    if room.seconds is None:
+        return usual
+    fits = [n for n, need in needs if least_s(need, room.slow) <= FIRST_SHARE * room.seconds]
+    return max(fits, default=needs[0][0])
 
 
 def room_for(sizes: tuple[int, ...], share_s: float | None) -> tuple[int, ...]:

@@ -6,14 +6,15 @@ Nothing is decided here: each stage is a function of what the one before it left
 from __future__ import annotations
 
 import datetime
+import math
 import os
 import secrets
 import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from advisor import device, missed, model, paths
-from advisor.asked import Own, Wanted, default_sizes, of_model
+from advisor import device, missed, model, paths, shares
+from advisor.asked import Own, Wanted, default_sizes, of_model, smaller_sizes
 from advisor.concluding import Tuning, count, hold_out, learned, run_again, save, with_counters
 from advisor.device import CPU, is_device
 from advisor.errors import AdvisorError, BadInput, UnknownName
@@ -39,7 +40,7 @@ from advisor.records import (
 from advisor.search import others
 from advisor.search.failures import failures
 from advisor.search.space import SpaceOptions, first_of_each_language, space_options
-from advisor.shares import OfMany, room_for
+from advisor.shares import UNLIMITED, Need, OfMany, Room
 from advisor.topology import probe as topology
 from advisor.tuning_result import TuneResult, listed, missing
 from advisor.turn import alone
@@ -47,6 +48,7 @@ from advisor.turn import alone
 if TYPE_CHECKING:
     from advisor.kernels.gpu.counts import Counting
     from advisor.kernels.spec import KernelSpec
+    from advisor.kernels.variant import Variant
     from advisor.search.request import Outcome, Progress, Request
 
 HELD_OUT_SHARE = 0.15
@@ -57,10 +59,6 @@ LEAST_SHARE_S = 0.5
 
 QUICK_BUDGET_S = 30.0
 """Budget of `--quick` where none is given: an answer before the reader looks away, also on a busy machine."""
-
-LIMIT_SHARE, LEAST_LIMIT_S = 1 / 8, 5.0
-"""Limit of one trial: this share of a budget, so that what hangs takes a small part of it; never less, since a crowded
-machine may need seconds for what it does at once on its own."""
 
 
 class TuneRequest(NamedTuple):
@@ -128,6 +126,8 @@ def tune(request: TuneRequest, progress: Progress, say: Callable[[str], None] | 
         BadInput: a size, shape or compiler makes no sense; no compiler, no such device; no place for the results.
         Busy: another tuner held this machine for over an hour.
     """
+    from advisor.search.pace import slowness
+
     started = time.monotonic() if request.started is None else request.started
     machine = target(topology.probe(), request.device)
     if not request.own:
@@ -152,10 +152,12 @@ def tune(request: TuneRequest, progress: Progress, say: Callable[[str], None] | 
         seen = _look(machine)
         if say is not None and seen.sentence:
             say(seen.sentence)
+        needs, slow = [_need(own, kernel, machine) for own, kernel in turns], 1.0
         for done, (own, kernel) in enumerate(turns):
-            share_s = _share_s(request, started, len(turns) - done)
+            share_s = _share_s(request, started, [shares.least_s(need, slow) for need in needs[done:]])
             told = _told(progress, request, [name for _, name in turns], done, started)
-            results.append(_tune_one(own, kernel, machine, told, _Turn(seen, share_s)))
+            results.append(_tune_one(own, kernel, machine, told, _Turn(seen, share_s, slow)))
+            slow = slowness(needs[done].variants, results[-1].outcome.build_s, slow)
             if results[-1].outcome.interrupted:
                 break
         missed.clear(folder_of(machine))
@@ -168,7 +170,7 @@ def _with_missed(request: TuneRequest, machine: Machine) -> tuple[list[tuple[Tun
     turns = []
     for own, kernel in found.turns if found.notes else ():
         try:
-            _request(own, kernel, machine, None)
+            _request(own, kernel, machine)
             turns.append((own, kernel))
         except AdvisorError:  # nobody asked for that now; what was asked has been tried before
             turns += [(request, kernel)] if own.shape == request.shape and kernel in request.kernels else []
@@ -180,7 +182,7 @@ def _told(progress: Progress, asked: TuneRequest, names: Sequence[str], done: in
     if len(names) == 1:
         return progress
     name = f"{names[done]} ({done + 1} of {len(names)})"
-    return OfMany(progress, name, lambda: _share_s(asked, started, 1))
+    return OfMany(progress, name, lambda: _share_s(asked, started, (1.0,)))
 
 
 class _Seen(NamedTuple):
@@ -191,16 +193,29 @@ class _Seen(NamedTuple):
 
 
 class _Turn(NamedTuple):
-    """What one kernel's tuning begins with: who else used the machine, and the seconds it has; None: no limit."""
+    """What one kernel's tuning begins with: who else used the machine, the seconds it has (None: no limit), and how
+    many times as long as on a quiet machine everything takes."""
 
     seen: _Seen
     share_s: float | None
+    slow: float = 1.0
 
 
-def _share_s(asked: TuneRequest, started: float, kernels: int) -> float | None:
-    """An equal part, for each of the kernels left, of what is left of the budget since the command began."""
+def _share_s(asked: TuneRequest, started: float, needs: Sequence[float]) -> float | None:
+    """The part, for the first of the kernels left, of what is left of the budget since the command began. `needs`: the
+    seconds that each takes at least."""
     whole_s = QUICK_BUDGET_S if asked.quick and asked.budget_s is None else asked.budget_s
-    return None if whole_s is None else max(LEAST_SHARE_S, (started + whole_s - time.monotonic()) / kernels)
+    if whole_s is None:
+        return None
+    return max(LEAST_SHARE_S, shares.share_of(started + whole_s - time.monotonic(), needs))
+
+
+def _need(asked: TuneRequest, kernel: str, machine: Machine) -> Need:
+    """What the least table of a kernel takes."""
+    request = _request(asked, kernel, machine)
+    first = request.problems[0]
+    smaller = smaller_sizes(request.spec) if asked.own and not asked.sizes else ()
+    return Need(request.spec, first._replace(n=min((first.n, *smaller))), request.variants)
 
 
 def _look(machine: Machine) -> _Seen:
@@ -221,21 +236,22 @@ def _tune_one(asked: TuneRequest, kernel: str, machine: Machine, progress: Progr
     from advisor.search.log import Log, set_aside
     from advisor.search.tune import tune as search
 
-    seen, share_s = turn
+    seen, share_s = turn.seen, turn.share_s
     kept_s = reserve_s(share_s, asked.counters)
     budget_s = None if share_s is None else share_s - kept_s
     begun = time.monotonic()
-    request = _request(asked, kernel, machine, budget_s)._replace(others=seen.recorded)
+    request = _request(asked, kernel, machine, Room(budget_s, turn.slow))._replace(others=seen.recorded)
     folder = folder_of(machine)
     log_path, table_path = os.path.join(folder, "measurements.jsonl"), os.path.join(folder, f"{kernel}.table.json")
     aside, stands = set_aside(log_path), gate.standing(table_path)
     request = request._replace(keep=gate.keep(stands, request.problems))
     before = gate.landed_only(past(log_path, request), stands, request.problems[0])
     decision = None
-    with Log(log_path) as log, pool_for(machine, request.spec, request.variants, asked.seed) as pool:
+    until = None if budget_s is None else begun + budget_s
+    last = math.inf if until is None else until
+    with Log(log_path) as log, pool_for(machine, request.spec, request.variants, asked.seed, last) as pool:
         outcome = search(request, pool, log, progress)
         table = learned(before, outcome, request, asked)
-        until = None if budget_s is None else begun + budget_s
         if table is not None and not outcome.interrupted:
             pool.crew.close()  # its workers hold memory
             tuning = Tuning(request, pool, log, progress, outcome, until, before)
@@ -313,7 +329,7 @@ def _requests(asked: TuneRequest, machine: Machine) -> tuple[list[Request], list
     found, refused = [], []
     for kernel in asked.kernels:
         try:
-            found.append(_request(asked, kernel, machine, None))
+            found.append(_request(asked, kernel, machine))
         except AdvisorError as error:
             if not asked.own:
                 raise
@@ -323,8 +339,9 @@ def _requests(asked: TuneRequest, machine: Machine) -> tuple[list[Request], list
     return found, [f"{kernel} is left out: {error}" for kernel, error in refused]
 
 
-def _request(asked: TuneRequest, kernel: str, machine: Machine, budget_s: float | None) -> Request:
-    from advisor.search.request import Options, Request
+def _request(asked: TuneRequest, kernel: str, machine: Machine, room: Room = UNLIMITED) -> Request:
+    from advisor.search.pace import first_s
+    from advisor.search.request import TRIAL_LIMIT_S, Options, Request
 
     for value, known, what in ((asked.regime, REGIMES, "regime"), (asked.objective, OBJECTIVES, "objective")):
         if value not in known:
@@ -333,36 +350,44 @@ def _request(asked: TuneRequest, kernel: str, machine: Machine, budget_s: float 
     if asked.counters and not is_device(machine.limits_id):
         raise BadInput("counters are those of a GPU", got="--counters on CPUs", next_step="name one: --device cuda:0")
     spec = registry.spec(kernel, asked.kernel_dirs)
-    problems = _problems(asked, spec, machine, budget_s)
     found = variants_for(kernel, asked.kernel_dirs, machine)
+    problems = _problems(asked, (spec, found), machine, room)
     check_headers(spec, found, problems)
     options = Options(
         space=_space(machine, asked),
-        budget_s=None if budget_s is None else budget_s * (1 - HELD_OUT_SHARE),
+        budget_s=None if room.seconds is None else room.seconds * (1 - HELD_OUT_SHARE),
         exhaustive=asked.exhaustive,
         quick=asked.quick,
         seed=asked.seed,
         resume=asked.resume,
-        trial_limit_s=trial_limit(budget_s),
+        trial_limit_s=shares.trial_limit(room, spec, problems[0], TRIAL_LIMIT_S),
         objective=asked.objective,
     )
     session = f"{datetime.datetime.now(datetime.UTC):%Y%m%dT%H%M%S}-{secrets.token_hex(3)}"
-    return Request(machine, spec, found, problems, options, session, machine.environment)
+    request = Request(machine, spec, found, problems, options, session, machine.environment)
+    return request._replace(build_s=first_s(found, room.slow))
 
 
-def _problems(asked: TuneRequest, spec: KernelSpec, machine: Machine, budget_s: float | None) -> tuple[Problem, ...]:
+def _problems(
+    asked: TuneRequest, kernel: tuple[KernelSpec, tuple[Variant, ...]], machine: Machine, room: Room
+) -> tuple[Problem, ...]:
     """The problems of a kernel, ascending. Sizes that nobody named are taken as far as their operands fit here, and of
     a model's kernel as far as there is time for them.
 
     Raises:
         BadInput: a size that was named, or the smallest, does not fit.
     """
+    spec, variants = kernel
     own = next((one for one in asked.own if one.kernel == spec.name), None)
     if own is None:
         own = Own(spec.name, asked.sizes, asked.dtype, pairs(own_shape(spec, dict(asked.shape))))
     sizes = asked.sizes or _suiting(asked, own, spec)
-    sizes = room_for(sizes, budget_s) if asked.own and not asked.sizes else sizes
-    found = tuple(spec.problem(n, own.dtype, asked.regime, **dict(own.shape)) for n in sizes)
+    least = spec.problem(sizes[0], own.dtype, asked.regime, **dict(own.shape))
+    if asked.own and not asked.sizes:
+        needs = [(n, Need(spec, least._replace(n=n), variants)) for n in (*smaller_sizes(spec), sizes[0])]
+        small = shares.within_room(needs, room, sizes[0])
+        sizes = shares.room_for(tuple(sorted({small, *sizes})), room.seconds)
+    found = tuple(least._replace(n=n) for n in sizes)
     if asked.sizes:
         check_memory(spec, found, machine)
         return found
@@ -396,13 +421,6 @@ def _check_objective(objective: str, machine: Machine) -> None:
             allowed="latency",
             next_step="whole GPUs since Volta have one, slices do not",
         )
-
-
-def trial_limit(budget_s: float | None) -> float:
-    """Wall-clock limit of one measurement in seconds, within a kernel's budget (None: none)."""
-    from advisor.search.request import TRIAL_LIMIT_S
-
-    return TRIAL_LIMIT_S if budget_s is None else min(TRIAL_LIMIT_S, max(LEAST_LIMIT_S, budget_s * LIMIT_SHARE))
 
 
 def _space(machine: Machine, asked: TuneRequest) -> SpaceOptions:

@@ -16,16 +16,16 @@ def asked(**options):
 
 
 def test_what_came_before_the_first_trial_is_inside():
-    first = tuning._share_s(asked(budget_s=100.0), time.monotonic() - 40.0, 2)
+    first = tuning._share_s(asked(budget_s=100.0), time.monotonic() - 40.0, (1.0, 1.0))
     assert 20.0 < first <= 30.0
-    late = tuning._share_s(asked(budget_s=100.0), time.monotonic() - 40.0, 1)  # the first took nothing
+    late = tuning._share_s(asked(budget_s=100.0), time.monotonic() - 40.0, (1.0,))  # the first took nothing
     assert 40.0 < late <= 60.0
 
 
 def test_a_kernel_whose_turn_comes_too_late_still_has_a_moment_and_no_budget_is_no_limit():
-    assert tuning._share_s(asked(budget_s=1.0), time.monotonic() - 40.0, 2) == tuning.LEAST_SHARE_S
-    assert tuning._share_s(asked(), time.monotonic(), 2) is None
-    quick = tuning._share_s(asked(quick=True), time.monotonic() - 10.0, 1)
+    assert tuning._share_s(asked(budget_s=1.0), time.monotonic() - 40.0, (1.0, 1.0)) == tuning.LEAST_SHARE_S
+    assert tuning._share_s(asked(), time.monotonic(), (1.0, 1.0)) is None
+    quick = tuning._share_s(asked(quick=True), time.monotonic() - 10.0, (1.0,))
     assert 0.0 < quick <= tuning.QUICK_BUDGET_S - 10.0
 
 

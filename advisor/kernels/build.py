@@ -10,6 +10,7 @@ import contextlib
 import functools
 import hashlib
 import json
+import math
 import os
 import re
 import time
@@ -17,7 +18,7 @@ from typing import NamedTuple
 
 import filelock
 
-from advisor.errors import BadInput, BuildError, Busy
+from advisor.errors import BadInput, BuildError, Busy, OutOfTime
 from advisor.kernels.compilers import Compiler, flags, private_child
 from advisor.kernels.fortran import KINDS, NAMED, frame_compiler, link_command
 from advisor.kernels.fortran import LANGUAGE as FORTRAN
@@ -85,15 +86,17 @@ class Recipe(NamedTuple):
     key: str
 
 
-def build(variant: Variant, build: Build, problem: Problem) -> Library:
+def build(variant: Variant, build: Build, problem: Problem, until: float = math.inf) -> Library:
     """The library of a build, compiled now or taken from the cache.
 
     Args:
         variant: the source, as it was read.
         build: the build part of a choice; its variant and source hash must be this variant's.
         problem: for the dtype and the macros over its shape.
+        until: on the monotonic clock; then a compiler at work is killed.
 
     Raises:
+        OutOfTime: it was not compiled until then, which says nothing about it.
         BuildError: it does not compile; the message has the compiler's last lines.
         BadInput: the source changed since it was read, or a knob is not in its header.
         UnknownName: the compiler or the flag set does not exist here.
@@ -106,15 +109,26 @@ def build(variant: Variant, build: Build, problem: Problem) -> Library:
     if _is_sound(path):
         return Library(path, 0.0)
     start = time.monotonic()
+    patience_s = min(2 * COMPILE_LIMIT_S, _left_s(recipe, until))
     try:
-        with filelock.FileLock(f"{path}.lock", timeout=2 * COMPILE_LIMIT_S):
+        with filelock.FileLock(f"{path}.lock", timeout=patience_s):
             if not _is_sound(path):  # another process may have built it meanwhile
-                _compile(recipe, path)
+                _compile(recipe, path, until)
     except filelock.Timeout as error:
+        _left_s(recipe, until)
         raise Busy(
             "another process is building the same variant", got=path, next_step="end it, or try again"
         ) from error
     return Library(path, time.monotonic() - start)
+
+
+def _left_s(recipe: Recipe, until: float) -> float:
+    """Seconds until then. Raises OutOfTime when there are none."""
+    left = until - time.monotonic()
+    if left <= 0:
+        name = recipe.variant.name
+        raise OutOfTime("the budget ended before it was built", got=name, next_step="give it a larger one")
+    return left
 
 
 def make_recipe(variant: Variant, build: Build, problem: Problem) -> Recipe:
@@ -267,14 +281,14 @@ def _commands(recipe: Recipe, wrapper: str, library: str) -> list[list[str]]:
     return [[recipe.compiler.path, *recipe.flags, *common, *rest]]
 
 
-def _compile(recipe: Recipe, path: str) -> None:
+def _compile(recipe: Recipe, path: str, until: float) -> None:
     temporary = f"{path}.{os.getpid()}"
     wrapper, library = f"{temporary}.c", f"{temporary}.so"
     try:
         with open(wrapper, "w", encoding="utf-8") as file:
             file.write(_wrapper(recipe))
         for command in _commands(recipe, wrapper, library):
-            _run_or_refuse(recipe, command, os.path.dirname(path))
+            _run_or_refuse(recipe, command, os.path.dirname(path), until)
         os.chmod(library, 0o700)
         with open(f"{temporary}.json", "w", encoding="utf-8") as file:
             json.dump({"sha256": _digest(library), "macros": recipe.macros}, file)
@@ -286,13 +300,16 @@ def _compile(recipe: Recipe, path: str) -> None:
                 os.unlink(leftover)
 
 
-def _run_or_refuse(recipe: Recipe, command: list[str], folder: str) -> None:
+def _run_or_refuse(recipe: Recipe, command: list[str], folder: str, until: float) -> None:
     """Run one command of a compilation.
 
     Raises:
         BuildError: it failed; the message has its last lines.
+        OutOfTime: it was killed when the time ended.
     """
-    status, output = run(command, COMPILE_LIMIT_S, cwd=folder)
+    status, output = run(command, min(COMPILE_LIMIT_S, _left_s(recipe, until)), cwd=folder)
+    if status:
+        _left_s(recipe, until)
     if status or not os.path.exists(command[command.index("-o") + 1]):
         raise BuildError(
             f"{recipe.variant.name} must compile with {recipe.compiler.name} {' '.join(recipe.flags)}",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -15,7 +16,9 @@ if TYPE_CHECKING:
     from advisor.kernels.pool import WorkerPool
 
 
-def pool_for(machine: Machine, spec: KernelSpec, variants: Sequence[Variant], seed: int = 0) -> WorkerPool | GpuPool:
+def pool_for(
+    machine: Machine, spec: KernelSpec, variants: Sequence[Variant], seed: int = 0, until: float = math.inf
+) -> WorkerPool | GpuPool:
     """An executor for a machine, or for the device that `gpu.device.machine_of` gave; the caller closes it.
 
     Args:
@@ -23,6 +26,7 @@ def pool_for(machine: Machine, spec: KernelSpec, variants: Sequence[Variant], se
         spec: the kernel's DNF.
         variants: its realisations.
         seed: of the inputs.
+        until: on the monotonic clock; then what compiles on CPUs is ended. On a device programs compile in a moment.
     """
     if is_device(machine.limits_id):
         from advisor.kernels.gpu.pool import GpuPool
@@ -30,4 +34,6 @@ def pool_for(machine: Machine, spec: KernelSpec, variants: Sequence[Variant], se
         return GpuPool(machine.gpus[0], spec, variants, seed)
     from advisor.kernels.pool import WorkerPool
 
-    return WorkerPool(machine, spec, variants, seed)
+    pool = WorkerPool(machine, spec, variants, seed)
+    pool.until = until
+    return pool

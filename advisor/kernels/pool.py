@@ -7,6 +7,7 @@ ask the worker -> did mask or quota change meanwhile. Only one worker runs at a 
 from __future__ import annotations
 
 import functools
+import math
 import shutil
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -14,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from typing import NamedTuple
 
-from advisor.errors import AdvisorError, BadInput, BuildError, WorkerDied
+from advisor.errors import AdvisorError, BadInput, BuildError, OutOfTime, WorkerDied
 from advisor.kernels import plausible, shelf
 from advisor.kernels.build import Recipe, build, make_recipe
 from advisor.kernels.child import Answer, Patience
@@ -39,9 +40,12 @@ from advisor.topology.candidates import groupings
 from advisor.topology.files import span
 from advisor.topology.placement import evaluate
 
+GRACE_S = 1.0
+"""Inputs and references that are being made when the time ends are waited for so long."""
+
 
 class Prepared(NamedTuple):
-    """What `prepare` did: builds that are ready, builds that failed, wall time."""
+    """What `prepare` did: builds that are ready, builds that failed, wall time. When time ends, some are neither."""
 
     ready: int
     failed: int
@@ -71,6 +75,9 @@ class WorkerPool:
     """An Executor of real processes. Close it, or use it as a context manager.
 
     Workers are started by the calling thread and die with it: use one pool from one thread.
+
+    `until`, on the monotonic clock, ends what is no choice's doing and may take long: compilers at work are killed
+    then, inputs and references a moment later. What they were for has not failed.
     """
 
     def __init__(self, machine: Machine, spec: KernelSpec, variants: Sequence[Variant], seed: int = 0) -> None:
@@ -85,6 +92,7 @@ class WorkerPool:
         self._edges: dict[tuple[Build, Problem], tuple[Edge, ...]] = {}
         self._fates = Fates()
         self._packages = Packages()
+        self.until = math.inf
 
     def __enter__(self) -> WorkerPool:
         return self
@@ -128,7 +136,7 @@ class WorkerPool:
             except AdvisorError:
                 failed += 1  # the measurement will say why
         with ThreadPoolExecutor(max_workers=self._budget()) as threads:
-            futures = [threads.submit(self._build, variant, made, problem) for made, variant in wanted.values()]
+            futures = [threads.submit(self._build_in_time, variant, made, problem) for made, variant in wanted.values()]
             try:
                 built = [future.result() for future in futures]
             except BaseException:
@@ -137,7 +145,8 @@ class WorkerPool:
                 raise
         self.crew.settle()
         broken = sum(isinstance(one, str) for one in built)
-        return Prepared(len(built) - broken, failed + broken, time.monotonic() - start)
+        ready = sum(isinstance(one, _Built) for one in built)
+        return Prepared(ready, failed + broken, time.monotonic() - start)
 
     def joules(self, choice: Choice) -> float | None:
         """What the processor packages used so far; None where that cannot be read."""
@@ -183,11 +192,17 @@ class WorkerPool:
         except AdvisorError as error:
             return skipped._replace(reason=str(error))
         try:
-            answer = self.crew.ask(lane, trial, Patience(ask.limit_s, ask.inputs_s))
+            answer = self.crew.ask(lane, trial, Patience(ask.limit_s, self._inputs_s(ask)))
         except WorkerDied as error:  # not the choice's doing: it may be tried again
             return skipped._replace(reason=str(error), compile_s=built.seconds)
         found = _measurement(problem, choice, answer, trial, (before, _limits()))
         return plausible.checked(self.spec, found)._replace(compile_s=built.seconds)
+
+    def _inputs_s(self, ask: Ask) -> float | None:
+        """How long making inputs and reference may take, within the time of all."""
+        left = self.until + GRACE_S - time.monotonic()
+        allowed = math.inf if ask.inputs_s is None else ask.inputs_s
+        return None if math.isinf(min(left, allowed)) else max(GRACE_S, min(left, allowed))
 
     def _possible(self, problem: Problem, made: Build, process: Process) -> Variant:
         """The variant of a build that can run here. Raises AdvisorError with what is missing."""
@@ -205,14 +220,14 @@ class WorkerPool:
         return variant
 
     def _build(self, variant: Variant, made: Build, problem: Problem) -> _Built | str:
-        """The binary of a build, or why there is none. Safe to call from several threads."""
+        """The binary of a build, or why there is none. Safe to call from several threads. Raises OutOfTime."""
         recipe = self._recipe(variant, made, problem)
         if recipe.key in self._unbuilt:
             return self._unbuilt[recipe.key]
         if recipe.key in self._binaries:
             return _Built(self._binaries[recipe.key], 0.0)
         try:
-            library = build(variant, made, problem)
+            library = build(variant, made, problem, self.until)
         except BuildError as error:
             self._unbuilt[recipe.key] = str(error)
             return self._unbuilt[recipe.key]
@@ -223,6 +238,13 @@ class WorkerPool:
             binary = binary._replace(source=variant.path, source_hash=variant.source_hash)
         self._binaries[recipe.key] = binary
         return _Built(self._binaries[recipe.key], library.seconds)
+
+    def _build_in_time(self, variant: Variant, made: Build, problem: Problem) -> _Built | str | None:
+        """The same; None where the time ended."""
+        try:
+            return self._build(variant, made, problem)
+        except OutOfTime:
+            return None
 
     def _recipe(self, variant: Variant, made: Build, problem: Problem) -> Recipe:
         key = (made, problem.dtype, macro_values(variant, problem, made.knobs))

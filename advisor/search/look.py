@@ -14,10 +14,10 @@ from advisor.records import Choice, Measurement, Problem
 from advisor.search import bounds, nearby
 from advisor.search.features import Array
 from advisor.search.known import NEARBY
-from advisor.search.plan import EXCHANGE, most_trials
+from advisor.search.plan import EXCHANGE, LEAST_FINALISTS, costs, most_trials
 from advisor.search.run import Run, value_of
 from advisor.search.sampler import BATCH, FRESH, Batches, ListSampler
-from advisor.search.space import cpu_budget
+from advisor.search.space import binary, cpu_budget
 
 if TYPE_CHECKING:
     from optuna.study import Study
@@ -32,6 +32,12 @@ WORTH = math.log(1.01)
 
 LOADING_SHARE = 1 / 4
 """Of the time left, what the seeds of a device's first n may take where that is more than the share of that n."""
+
+BUILDING_SHARE = 1 / 4
+"""Of a search's time, what building all its seeds before the first look may take."""
+
+RACED_ROUNDS = 3
+"""Rounds of a race for which the last looks of a run that has no race yet leave time."""
 
 EXPECTED = 0.13
 """Of a promise (three standard deviations under the mean) what a look is expected to bring: a choice that is thought as
@@ -170,16 +176,39 @@ def _seeds(run: Run, place: Place, until: float) -> str:
         if measurement.choice in listed:
             run.remember(measurement)
     left = [choice for choice in place.seeds if choice not in run.looks.get(place.problem, {})]
-    if left and run.out_of_time(until):
-        return "the time is used"
-    run.prepare(place.problem, left)
-    for choice in sorted(left, key=group_key):
-        if run.out_of_time(until):
+    for some in _parts(run, left, until):
+        if _seeds_end(run, place, until):
             return "the time is used"
-        run.look(place.problem, choice)
-        run.progress.advance(f"n={place.problem.n}: seeds")
+        ready = run.prepare(place.problem, some) or some[:1]
+        for choice in sorted(ready, key=group_key):
+            if _seeds_end(run, place, until):
+                return "the time is used"
+            run.look(place.problem, choice)
+            run.progress.advance(f"n={place.problem.n}: seeds")
     run.log.sync()
     return ""
+
+
+def _parts(run: Run, seeds: Sequence[Choice], until: float) -> list[list[Choice]]:
+    """The seeds as they are built and looked at: together, or, where building all would take much of the time, a build
+    for each CPU at a time, so that the first few can race however little time there is."""
+    if not seeds or run.build_s(seeds) <= BUILDING_SHARE * (until - run.clock()):
+        return [list(seeds)] if seeds else []
+    cpus, builds = cpu_budget(run.request.machine), [binary(choice.build) for choice in seeds]
+    turn = {made: i // cpus for i, made in enumerate(dict.fromkeys(builds))}
+    last = max(turn.values())
+    return [[c for c, made in zip(seeds, builds, strict=True) if turn[made] == k] for k in range(last + 1)]
+
+
+def _seeds_end(run: Run, place: Place, until: float) -> bool:
+    """Whether no seed may be looked at any more. While nothing was raced in this run, two that ran are worth more than
+    their share of the time: with them there is a race, and without one no table."""
+    ran = [look for look in run.looks.get(place.problem, {}).values() if look.status == "ok"]
+    cost = costs(ran)
+    if run.verdicts or cost is None:
+        return run.out_of_time(until if run.verdicts else math.inf)
+    race_s = RACED_ROUNDS * len(ran[:LEAST_FINALISTS]) * cost.sample_s
+    return run.out_of_time(run.deadline - race_s) or (len(ran) > 1 and run.out_of_time(until))
 
 
 def _kept(run: Run, place: Place) -> tuple[bounds.Work, list[int]]:

@@ -125,7 +125,8 @@ def _checks(
         if left_s < LEAST_S:
             break
         measurement = checker.check(problem, choice, min(plan.limit_s, left_s))
-        if measurement.status == "timeout" and left_s < plan.limit_s:
+        ended = plan.until is not None and clock() >= plan.until
+        if measurement.status == "timeout" and (left_s < plan.limit_s or ended):
             measurement = measurement._replace(status="skipped", reason="the time was used before its check ended")
         plan.record(measurement)
         progress.advance(f"{choice.build.variant} at n = {problem.n}: {measurement.status}")

@@ -9,6 +9,7 @@ from advisor.codec import digest
 from advisor.kernels.spec import KernelSpec
 from advisor.kernels.variant import Variant
 from advisor.records import Choice, Machine, Measurement, Pairs, Problem, Verdict
+from advisor.search.pace import FIRST_S
 from advisor.search.space import SpaceOptions
 
 TRIAL_LIMIT_S = 20.0
@@ -43,6 +44,7 @@ class Request(NamedTuple):
     """One tuning run. `problems` differ in n alone, ascending. `environment`: versions that measurements depend on.
 
     `others`: who else used the machine before it began, for the log. `keep`: what the table says now, which races.
+    `build_s`: seconds that a build may take, until some were timed.
     """
 
     machine: Machine
@@ -54,6 +56,7 @@ class Request(NamedTuple):
     environment: Pairs = ()
     others: Pairs = ()
     keep: tuple[tuple[Problem, Choice], ...] = ()
+    build_s: float = FIRST_S
 
 
 def space_hash(request: Request) -> str:
@@ -112,6 +115,7 @@ class Outcome(NamedTuple):
         notes: what the user should know: problems without a verdict, log lines left out, the budget's end.
         stolen: measurements beside one busy neighbour.
         energy: measurements with a counter of energy around them.
+        build_s: seconds that a build took, several at a time; None where none was made.
     """
 
     verdicts: tuple[Verdict, ...]
@@ -125,6 +129,7 @@ class Outcome(NamedTuple):
     notes: tuple[str, ...]
     stolen: tuple[Measurement, ...] = ()
     energy: tuple[Measurement, ...] = ()
+    build_s: float | None = None
 
 
 class Progress(Protocol):

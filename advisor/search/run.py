@@ -60,7 +60,7 @@ class Run:
         self._watch: Watch | None = None
         self._races = 0
         cpus = cpu_budget(request.machine)
-        self._pace = Pace(min(COMPILERS, cpus) if is_device(request.machine.limits_id) else cpus)
+        self._pace = Pace(min(COMPILERS, cpus) if is_device(request.machine.limits_id) else cpus, request.build_s)
 
     # --- the log ---
 
@@ -125,7 +125,8 @@ class Run:
         measurement = watch.mark(finite(self.executor.measure(problem, choice, ask)))
         self._account(measurement)
         ended = limit_s < options.trial_limit_s or self.out_of_time()
-        if measurement.status == "timeout" and ended:  # the budget's end, not the choice's
+        unbuilt = measurement.status == "skipped" and self.out_of_time()
+        if unbuilt or (measurement.status == "timeout" and ended):  # the budget's end, not the choice's
             return measurement._replace(status="skipped", reason="the budget ended before it did")
         self.remember(measurement)
         self._write("trial", choice_id=digest(choice), phase=phase, measurement=to_json(measurement))
@@ -188,13 +189,16 @@ class Run:
             self._write("trial", choice_id=digest(choice), phase=ENERGY, measurement=to_json(measurement))
         self.energy.append(measurement)
 
-    def prepare(self, problem: Problem, choices: Sequence[Choice]) -> None:
+    def prepare(self, problem: Problem, choices: Sequence[Choice]) -> tuple[Choice, ...]:
         """Let an executor that can compile many choices at once do so; the time counts as compiling.
 
         What cannot be compiled before the budget ends is left out. Then, in a search, look whether the machine has
         drifted since the last batch.
+
+        Returns:
+            Those that were not left out.
         """
-        compile_many = getattr(self.executor, "prepare", None)
+        compile_many, ready = getattr(self.executor, "prepare", None), tuple(choices)
         if compile_many is not None and choices:
             begun = self.clock()
             ready = self._pace.in_time(choices, self.deadline - begun)
@@ -202,6 +206,7 @@ class Run:
             self.compile_s += self.clock() - begun
             self._pace.took(ready, self.clock() - begun)
         self._read_reference(problem)
+        return ready
 
     def ready(self, problem: Problem) -> None:
         """Let an executor that can compile ahead start its worker; the time counts as compiling."""
@@ -293,6 +298,7 @@ class Run:
             notes=tuple(dict.fromkeys([*self.notes, *filter(None, (watch.note() for watch in self.watches))])),
             stolen=tuple(self.stolen),
             energy=tuple(self.energy),
+            build_s=self._pace.measured_s(),
         )
 
     def _seconds(self, total: float) -> Pairs:

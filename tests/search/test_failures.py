@@ -3,7 +3,8 @@
 import pytest
 from fake import FakeSpec, fake_machine, fake_variants
 
-from advisor import tuning
+from advisor import shares
+from advisor.kernels import registry
 from advisor.records import Measurement
 from advisor.search.failures import failures
 from advisor.search.space import SpaceOptions, Toolchain, space
@@ -35,4 +36,5 @@ def test_a01_failures_are_listed_a_variant_and_status_with_sizes_and_reason():
 
 @pytest.mark.parametrize(("budget_s", "limit_s"), [(None, 20.0), (3600.0, 20.0), (80.0, 10.0), (20.0, 5.0), (2.0, 5.0)])
 def test_a02_the_limit_of_a_trial_is_an_eighth_of_a_budget_within_bounds(budget_s, limit_s):
-    assert tuning.trial_limit(budget_s) == limit_s
+    spec = registry.spec("decode")
+    assert shares.trial_limit(shares.Room(budget_s), spec, spec.problem(64), 20.0) == limit_s
