@@ -124,7 +124,7 @@ class CountingPolicy(Policy):
             return [None] * len(answers)
         if not found:
             question = self._misses.question(kernel, given, SHAPE if keys else KERNEL)
-            return [question] * len(answers)
+            return [question if self._why(answer) else None for answer in answers]  # a rule may answer for the shape
         _, dtype, regime, shape = found[0]
         axes = {"dtype": dtype, "regime": regime, **dict(shape)}
         every = {why: self._misses.question(kernel, axes, why) for why in (N, STALE, ELSEWHERE)}

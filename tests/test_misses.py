@@ -352,3 +352,16 @@ def test_the_made_up_table_is_the_one_that_answers(folder):
     """So that the misses above are misses of something."""
     write(folder, tabling.table())
     assert load().choose("decode", 64).basis == "EXACT"
+
+
+def test_a_shape_that_a_rule_answers_is_no_miss(folder):
+    shapes = [{**SHAPE, "heads": heads} for heads in (8, 16, 32)]
+    races = [race(n, {FOUR: 4.0, ONE: 1.0}, **shape) for n in (64, 1024) for shape in shapes]
+    write(folder, learn(machine(), races, [], MADE))
+    policy = load()
+    for heads, n in ((24, 100), (24, 5000), (64, 100)):
+        policy.choose("decode", n, **{**SHAPE, "heads": heads})
+    by_rule = policy.choose("decode", 100, **{**SHAPE, "heads": 24})
+    policy.flush()
+    missed = {(dict(key[3])["heads"], low) for key, found in kept(folder).items() for _, low, _ in found}
+    assert missed == {(24, 5000), (64, 100)} | (set() if by_rule.basis == "INTERPOLATED" else {(24, 100)})
