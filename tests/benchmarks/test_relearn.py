@@ -1,0 +1,68 @@
+"""Tables made again from a log: the same where the log has all, and what changed is named."""
+
+import gzip
+import json
+import os
+
+import pytest
+import relearn
+from tabling import FOUR, MADE, ONE, TWO, machine, race
+
+from advisor import codec
+from advisor.kernels.registry import spec
+from advisor.kernels.variant import variants
+from advisor.policy.learn import choose, learn
+from advisor.policy.store import load_table, save_table
+from advisor.search import protocol
+
+
+def real(choice):
+    """A made-up choice of a variant that is at hand."""
+    known = sorted(variants("decode"), key=lambda variant: variant.name)[0]
+    return choice._replace(build=choice.build._replace(variant=known.name, source_hash=known.source_hash))
+
+
+A, B, C = map(real, (ONE, FOUR, TWO))
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A machine, its log with a final and a crossing race that overturns it, and a table of the final alone."""
+    assert spec("decode").name == "decode"
+    here = machine()
+    finals = [race(64, {A: 110.0, C: 120.0}, default=C), race(4096, {B: 100.0, C: 300.0}, default=C)]
+    crossing = race(64, {B: 90.0, A: 110.0, C: 120.0}, "crossing", default=C)
+    conditions = {"hardware_id": here.hardware_id, "limits_id": here.limits_id, "protocol": protocol.VERSION}
+    session = {"kind": "session", "schema": "advisor.measurements/1.0", "session": "s1", **conditions}
+    records = [{**session, "environment": codec.to_json(dict(here.environment))}]
+    records += [
+        {"kind": "verdict", "session": "s1", "race": "r", "verdict": codec.to_json(v)} for v in (*finals, crossing)
+    ]
+    with gzip.open(tmp_path / "measurements.jsonl.gz", "wt") as file:
+        file.writelines(json.dumps(record) + "\n" for record in records)
+    (tmp_path / "machine.json").write_text(codec.dumps(here, "machine"))
+    save_table(str(tmp_path / "decode.table.json"), learn(here, finals, [], MADE))
+    return tmp_path
+
+
+def test_a_table_is_learned_again_and_saved_only_where_asked(folder, capsys):
+    path = str(folder / "decode.table.json")
+    before = load_table(path)
+    assert relearn.main([str(folder)]) == 0
+    told = capsys.readouterr().out
+    assert "n=64: threads 1 -> 4" in told
+    assert load_table(path) == before
+    assert relearn.main([str(folder), "--write"]) == 0
+    after = load_table(path)
+    assert [choose(after.sections[0], n) for n in (64, 4096)] == [B, B]
+    assert (after.sections[0].created, after.provenance) == (before.sections[0].created, before.provenance)
+    assert not os.path.exists(f"{path}.lock")
+    capsys.readouterr()
+    relearn.main([str(folder)])
+    assert "n=" not in capsys.readouterr().out
+
+
+def test_a_folder_without_a_log_is_refused(folder):
+    os.unlink(folder / "measurements.jsonl.gz")
+    with pytest.raises(FileNotFoundError):
+        relearn.main([str(folder)])
