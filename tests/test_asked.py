@@ -8,6 +8,7 @@ from test_model import GEMMA, LLAMA, MIXTRAL
 from advisor import asked, model, shares
 from advisor.errors import BadInput
 from advisor.kernels import registry
+from advisor.kernels.variant import variants
 from advisor.search.request import Silent
 
 NAMES = ("decode", "forward", "mlp", "mlp_backward", "rmsnorm", "rmsnorm_backward")
@@ -71,6 +72,39 @@ def test_a_kernel_left_out_is_noted_and_refused_where_it_was_named():
 )
 def test_a_share_has_room_for_so_many_sizes(share_s, sizes):
     assert shares.room_for((1, 8, 64, 512, 4096), share_s) == sizes
+
+
+def test_what_kernels_need_comes_first_and_the_rest_is_shared_evenly():
+    assert shares.share_of(100.0, (10.0, 30.0)) == 10.0 + 30.0
+    assert shares.share_of(100.0, (5.0,)) == 100.0
+    assert shares.share_of(20.0, (10.0, 30.0)) == 5.0  # not enough for all: in proportion
+
+
+def need(name, n, **shape):
+    spec = registry.spec(name)
+    return shares.Need(spec, spec.problem(n, **shape), tuple(variants(name)))
+
+
+def test_a_slow_machine_needs_more_and_so_does_a_larger_kernel():
+    small, large = need("block", 4), need("block", 4, d_model=4096, d_ff=14336)
+    assert shares.least_s(small, 1.0) < shares.least_s(large, 1.0) < shares.least_s(large, 2.0)
+    assert shares.least_s(large, 2.0) == pytest.approx(2 * shares.least_s(large, 1.0))
+
+
+def test_a_smaller_size_is_taken_where_the_usual_one_has_no_room():
+    sizes = [(n, need("block", n, d_model=4096, d_ff=14336)) for n in (4, 16, 64)]
+    takes = {n: shares.least_s(one, 1.0) / shares.FIRST_SHARE for n, one in sizes}
+    assert takes[4] < takes[16] < takes[64]
+    for seconds, n in ((None, 64), (1.01 * takes[64], 64), (0.99 * takes[64], 16), (0.99 * takes[16], 4), (0.1, 4)):
+        assert shares.within_room(sizes, shares.Room(seconds), 64) == n
+
+
+def test_a_trial_of_a_long_call_has_the_time_that_its_first_look_takes():
+    one = need("block_backward", 4, d_model=4096, d_ff=14336)
+    usual, slow = (shares.trial_limit(shares.Room(40.0, by), one.spec, one.problem, 20.0) for by in (0.0, 2.0))
+    assert usual == shares.LEAST_LIMIT_S
+    assert usual < slow <= 20.0
+    assert shares.trial_limit(shares.Room(10.0, 100.0), one.spec, one.problem, 20.0) == 5.0  # half of it at most
 
 
 class Heard(Silent):

@@ -6,16 +6,19 @@ import ctypes
 import os
 import subprocess
 import sys
+import time
 
 import kernel_fixtures as fixtures
 import pytest
 
-from advisor.errors import BadInput, BuildError, UnknownName
+from advisor.errors import BadInput, BuildError, OutOfTime, UnknownName
 from advisor.kernels import build as module
 from advisor.kernels.build import build, make_recipe
 from advisor.kernels.compilers import compilers
+from advisor.kernels.executor import Ask
 from advisor.kernels.library import load
 from advisor.kernels.messages import Binary
+from advisor.kernels.pool import WorkerPool
 from advisor.kernels.variant import read_variant
 from advisor.records import pairs
 
@@ -151,13 +154,37 @@ def test_a_library_says_what_it_computes_in_and_what_is_stored(cache, dtype):
                 load(binary._replace(real=(other.size, other.code)))
 
 
-def test_a_compiler_that_hangs_is_killed(cache, tmp_path, monkeypatch):
+@pytest.fixture
+def hanging(tmp_path, monkeypatch):
+    """Every compiler hangs."""
     slow = tmp_path / "slow"
     slow.write_text("#!/bin/sh\nsleep 600\n")
     slow.chmod(0o700)
-    variant = fixtures.good("plain")
     compiler = fixtures.compilers()[0]._replace(path=str(slow))
     monkeypatch.setattr(module, "find_tool", lambda name: compiler)
+
+
+def test_a_compiler_at_work_when_the_time_ends_is_killed_and_has_not_failed(cache, hanging):
+    variant = fixtures.good("plain")
+    for left_s in (0.3, -1.0):
+        with pytest.raises(OutOfTime, match="the budget ended before it was built"):
+            build(variant, made(variant), fixtures.problem(64), time.monotonic() + left_s)
+
+
+def test_a_pool_whose_time_ends_while_it_compiles_has_failed_nothing(cache, hanging):
+    variant, problem = fixtures.good("plain"), fixtures.problem(64)
+    choice = fixtures.choice(variant)
+    with WorkerPool(fixtures.here(), fixtures.scale(), (variant,)) as pool:
+        pool.until = time.monotonic() + 0.3
+        prepared = pool.prepare(problem, [choice])
+        assert (prepared.ready, prepared.failed) == (0, 0)
+        found = pool.measure(problem, choice, Ask(1, 60.0))
+    assert found.status == "skipped"
+    assert "the budget ended before it was built" in found.reason
+
+
+def test_a_compiler_that_hangs_is_killed(cache, hanging, monkeypatch):
+    variant = fixtures.good("plain")
     monkeypatch.setattr(module, "COMPILE_LIMIT_S", 0.5)
     with pytest.raises(BuildError, match="killed after"):
         build(variant, made(variant), fixtures.problem(64))
@@ -165,6 +192,7 @@ def test_a_compiler_that_hangs_is_killed(cache, tmp_path, monkeypatch):
 
 BUILD_IT = """
 import sys
+import time
 sys.path.insert(0, sys.argv[1])
 import kernel_fixtures as fixtures
 from advisor.kernels.build import build

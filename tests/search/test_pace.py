@@ -1,14 +1,16 @@
 import math
+from types import SimpleNamespace
 
 import pytest
 from fake import FakeExecutor, FakeSpec, decode_ns, fake_machine, fake_variants
 
 from advisor.codec import digest
+from advisor.search import look
 from advisor.search.known import DRIFT
 from advisor.search.log import Log, read
-from advisor.search.pace import FIRST_S, Pace
+from advisor.search.pace import BYTE_S, FIRST_S, MOST_SLOW, Pace, first_s, slowness
 from advisor.search.request import Options, Request
-from advisor.search.space import SpaceOptions, Toolchain, binary, space
+from advisor.search.space import SpaceOptions, Toolchain, binary, cpu_budget, space
 from advisor.search.tune import tune
 
 SPEC, SPACE = FakeSpec(), SpaceOptions((Toolchain("gcc", "libgomp"),))
@@ -55,6 +57,31 @@ def test_choices_that_share_a_build_count_once_and_what_is_built_is_always_in_ti
     assert pace.in_time([second, second], 1.5) == (second, second)
 
 
+def test_sources_tell_how_long_a_build_takes_and_builds_how_slow_the_machine_is(tmp_path):
+    def variant(name, size, language="c"):
+        path = tmp_path / name
+        path.write_bytes(b"/" * size)
+        return SimpleNamespace(path=str(path), language=language)
+
+    some = [variant("a.c", 1000), variant("b.c", 20000), variant("c.py", 90000, "torch")]
+    assert first_s(some) == pytest.approx(20000 * BYTE_S)
+    assert first_s(some, 3.0) == pytest.approx(3 * first_s(some))
+    assert first_s(some[2:]) == FIRST_S  # nothing is compiled
+    assert slowness(some, None, 2.0) == 2.0
+    assert slowness(some, 2 * first_s(some), 1.0) == pytest.approx(2.0)
+    assert slowness(some, 0.01 * first_s(some), 2.0) == 1.0  # libraries lay in the cache
+    assert slowness(some, 1000.0, 1.0) == MOST_SLOW
+
+
+def test_a_guess_counts_until_builds_were_timed():
+    pace, choices = Pace(1, 9.0), some(2)
+    assert pace.seconds(choices) == 18.0
+    assert pace.measured_s() is None
+    pace.took(choices[:1], 2.0)
+    assert pace.measured_s() == 2.0
+    assert pace.seconds(choices) == 2.0
+
+
 # --- a budget holds the starting of workers, builds and whatever hangs ---
 
 
@@ -63,10 +90,11 @@ class Slow(FakeExecutor):
 
     def __init__(self, asked, statuses=lambda *_: "ok"):
         super().__init__(lambda p, c: decode_ns(p, c, 2), statuses=statuses, overhead_s=0.03, build_s=0.5)
-        self.started, self.cpus = set(), 2
+        self.started, self.cpus, self.prepared = set(), 2, []
 
     def prepare(self, problem, choices):
         new = {choice.build for choice in choices} - self.built
+        self.prepared.append(new)
         self.clock.now += self.build_s * math.ceil(len(new) / self.cpus)
         self.built |= new
 
@@ -89,6 +117,34 @@ def test_a_budget_holds_builds_workers_and_what_hangs(budget_s, hangs, tmp_path)
     assert slow.clock.now - begun <= budget_s + 2.6
     assert outcome.verdicts or budget_s < 5.0 or hangs
     assert all(dict(one.conditions) or one.status != "ok" for one in outcome.trials)
+
+
+def test_seeds_whose_builds_take_long_are_built_and_looked_at_in_parts():
+    asked, seeds = request((4096,)), some(5)
+    again = seeds[0]._replace(team=seeds[0].team._replace(threads=9))
+
+    def parts(build_s):
+        run = SimpleNamespace(build_s=lambda choices: build_s, clock=lambda: 5.0, request=asked)
+        return look._parts(run, [*seeds, again], 15.0)
+
+    assert parts(2.4) == [[*seeds, again]]
+    cpus = cpu_budget(asked.machine)
+    late = parts(2.6)
+    assert late[0] == [*seeds[:cpus], again]  # whatever has the same build comes with it
+    assert [choice for part in late for choice in part if choice != again] == seeds
+    assert all(len(part) <= cpus for part in late[1:])
+
+
+def test_a_run_that_has_no_race_yet_looks_on_past_its_share_until_two_choices_ran(tmp_path):
+    """Building took the share of the first n: without another look there is no race, without a race no table."""
+    asked = request((4096, 65536), budget_s=30.0, trial_limit_s=20.0)
+    slow = Slow(asked)
+    slow.build_s = 9.0
+    with Log(str(tmp_path / "m.jsonl")) as log:
+        outcome = tune(asked, slow, log, clock=slow.clock)
+    assert outcome.build_s >= 9.0
+    first = next(verdict for verdict in outcome.verdicts if verdict.problem.n == 4096)
+    assert len(first.standings) > 1
 
 
 def test_what_the_end_of_the_budget_cuts_off_has_not_failed(tmp_path):
