@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -19,8 +20,8 @@ START_S = 3.0
 """Seconds of a kernel's tuning on a quiet machine beside builds and measuring: workers start, a table is learned."""
 
 ELEMENT_S = 2e-8
-"""Seconds an element that a DNF moves, of making its inputs and its reference. Source: the block of an 8 billion
-parameter Llama, 3.8 s for 218 million weights on a core of a Zen 3; its gradients 4.1 s for twice as many."""
+"""Seconds an element that a DNF reads, of making its inputs and its reference. Source: the block of an 8 billion
+parameter Llama, 3.8 s for 218 million weights on a core of a Zen 3; its gradients 4.1 s."""
 
 DRAWINGS = 2
 """So often they are made: for the search, and for running the winner again in a fresh process."""
@@ -71,9 +72,15 @@ def least_s(need: Need, slow: float) -> float:
     from advisor.search.pace import first_s
     from advisor.search.seeds import call_s
 
-    drawing = DRAWINGS * ELEMENT_S * sum(need.spec.elements(need.problem))
+    drawing = DRAWINGS * ELEMENT_S * need.spec.elements(need.problem).read
     own_s = START_S + CALLS * call_s(need.spec, need.problem) + drawing
     return slow * own_s + BUILD_ROUNDS * first_s(need.variants, slow)
+
+
+def crowding() -> float:
+    """How many tasks wait for each CPU of the machine, over the last minute, at least 1: so many times as long as on a
+    quiet one everything takes."""
+    return max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
 
 
 def share_of(left_s: float, needs: Sequence[float]) -> float:

@@ -152,12 +152,12 @@ def tune(request: TuneRequest, progress: Progress, say: Callable[[str], None] | 
         seen = _look(machine)
         if say is not None and seen.sentence:
             say(seen.sentence)
-        needs, slow = [_need(own, kernel, machine) for own, kernel in turns], 1.0
+        needs, slow = [_need(own, kernel, machine) for own, kernel in turns], shares.crowding()
         for done, (own, kernel) in enumerate(turns):
             share_s = _share_s(request, started, [shares.least_s(need, slow) for need in needs[done:]])
             told = _told(progress, request, [name for _, name in turns], done, started)
             results.append(_tune_one(own, kernel, machine, told, _Turn(seen, share_s, slow)))
-            slow = slowness(needs[done].variants, results[-1].outcome.build_s, slow)
+            slow = max(shares.crowding(), slowness(needs[done].variants, results[-1].outcome.build_s, slow))
             if results[-1].outcome.interrupted:
                 break
         missed.clear(folder_of(machine))

@@ -29,7 +29,7 @@ def site(tmp_path, tmp_path_factory):
 
 def test_a_few_kernels_of_a_model_are_tuned_in_one_command(site, tmp_path):
     model = ("--model-config", str(tmp_path))
-    words = ("tune", "--kernel", "rmsnorm,decode", *model, "--n", "16", "--quick", "--budget", "6s", "--json")
+    words = ("tune", "--kernel", "rmsnorm,decode", *model, "--n", "16", "--quick", "--budget", "4s", "--json")
     done = site.advisor(*words)
     assert done.status in (0, 3), done.err
     assert "bfloat16" in done.err
@@ -44,13 +44,15 @@ def test_a_few_kernels_of_a_model_are_tuned_in_one_command(site, tmp_path):
 
 @pytest.mark.slow
 def test_every_kernel_of_a_model_has_a_table_or_says_what_is_missing(site, tmp_path):
-    done = site.advisor("tune", "--kernel", "all", "--model-config", str(tmp_path), "--budget", "60s", "--json")
+    """The budget is far too small for all of them, on two busy cores for most: what there was no time for is told."""
+    done = site.advisor("tune", "--kernel", "all", "--model-config", str(tmp_path), "--budget", "9s", "--json")
     assert done.status in (0, 3), done.err
     found = {one["kernel"]: one for one in json.loads(done.out)}
     assert set(found) == set(registry.kernels())
-    assert all(one["table_path"] or one["missing"] for one in found.values())
+    assert all(one["best"] or one["missing"] for one in found.values())
+    assert all(bool(one["table_path"]) == bool(one["best"]) for one in found.values())
     sheet = site.advisor("recommend", "--n", "64", "--model-config", str(tmp_path)).out
-    for words in ("prefill", "decode:", "training", "setting"):
+    for words in ("prefill", "decode:", "training"):
         assert words in sheet
 
 

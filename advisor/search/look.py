@@ -180,13 +180,19 @@ def _seeds(run: Run, place: Place, until: float) -> str:
         if _seeds_end(run, place, until):
             return "the time is used"
         ready = run.prepare(place.problem, some) or some[:1]
-        for choice in sorted(ready, key=group_key):
+        for choice in sorted(ready, key=lambda one: (*_apart(one, place.default), *group_key(one))):
             if _seeds_end(run, place, until):
                 return "the time is used"
             run.look(place.problem, choice)
             run.progress.advance(f"n={place.problem.n}: seeds")
     run.log.sync()
     return ""
+
+
+def _apart(choice: Choice, default: Choice) -> tuple[bool, bool]:
+    """Whether a choice needs another process, and another team, than the DEFAULT, which is looked at first: where calls
+    are long there may be no time for a second one, and no team of one thread shall take it."""
+    return choice.process != default.process, choice.team != default.team
 
 
 def _parts(run: Run, seeds: Sequence[Choice], until: float) -> list[list[Choice]]:

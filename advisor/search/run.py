@@ -21,7 +21,12 @@ from advisor.search.pace import Pace
 from advisor.search.race import GRACE_S, Heat, RaceOptions, RaceSample, race
 from advisor.search.request import Outcome, Progress, Regret, Report, Request, space_hash
 from advisor.search.samples import p25
+from advisor.search.seeds import call_s
 from advisor.search.space import cpu_budget
+
+SCARCE_CALLS = 400
+"""Where there is no time for so many calls, as they might be, a first look takes one sample: a race of a few choices
+tells more than five samples of one, each repeated where something disturbs it."""
 
 
 class Limits(NamedTuple):
@@ -120,6 +125,8 @@ class Run:
         left_s = self._left_s()
         limit_s = min(options.trial_limit_s, left_s)
         ask = protocol.look(options.quick, limit_s, best_ns)
+        if left_s < SCARCE_CALLS * call_s(self.request.spec, problem):
+            ask = ask._replace(samples=1)
         ask = ask if math.isinf(left_s) else ask._replace(inputs_s=left_s)
         watch = self._watched(problem)
         measurement = watch.mark(finite(self.executor.measure(problem, choice, ask)))
