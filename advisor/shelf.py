@@ -9,7 +9,7 @@ import datetime
 import os
 from typing import Any, NamedTuple
 
-from advisor import codec, paths, tablefile
+from advisor import paths, tablefile
 from advisor.errors import AdvisorError, BadInput, Missing
 from advisor.policy import history, ledger, store
 from advisor.policy.store import Saved
@@ -54,20 +54,6 @@ def path_of(where: Shelf, kernel: str) -> str:
     if not kernel.replace("-", "_").isidentifier():
         raise BadInput("a kernel's name has letters, digits and underscores", got=kernel)
     return os.path.join(where.folder, f"{kernel}{tablefile.SUFFIX}")
-
-
-def present(where: Shelf, kernel: str) -> str:
-    """The file of a kernel's table, which is there.
-
-    Raises:
-        Missing: with the kernels that have one.
-    """
-    path = path_of(where, kernel)
-    if not os.path.exists(path):
-        known = [os.path.basename(name).removesuffix(tablefile.SUFFIX) for name in tablefile.names(where.folder)]
-        step = f"advisor tune --kernel {kernel}"
-        raise Missing(f"there must be a table in {where.folder}", got=kernel, allowed=", ".join(known), next_step=step)
-    return path
 
 
 def find(where: Shelf, what: str) -> Table:
@@ -138,7 +124,7 @@ def _summary(table: Table, path: str, sections: list[Section]) -> dict[str, Any]
         "last_n": tuned[-1],
         "table_id": table.table_id,
         "date": max(section.created for section in sections),
-        "basis": dict(first.extra).get("basis", "EXACT"),
+        "basis": dict(first.extra).get("basis") or "EXACT",
         "heldout_geomean": max((one.geomean for one in held), default=None),
         "heldout_worst": max((one.worst for one in held), default=None),
         "path": path,
@@ -167,19 +153,40 @@ def put_in(where: Shelf, source: str) -> Saved:
             allowed=f"hardware_id {where.hardware_id}, limits_id {where.limits_id}",
             next_step="`advisor recommend --machine` answers for that one, `advisor transfer` says what may hold here",
         )
+    _measured(table)
+    ids = _ids(where, table.kernel)
     paths.writable(where.folder)
-    history.keep(path)
+    history.keep(path, ids=ids)
     saved = store.save_table(path, table)
-    history.keep(path)
+    history.keep(path, ids=ids)
     note(where, saved.table, "imported", f"from {os.path.basename(source)}")
     return saved
 
 
-def back(where: Shelf, kernel: str, to: str | None) -> Table:
+def _measured(table: Table) -> None:
+    """Refuse a table that was carried over: in the place of a measured one it would count as such.
+
+    Raises:
+        BadInput: naming what it says of itself.
+    """
+    bases = {dict(section.extra).get("basis") for section in table.sections} - {None}
+    if bases:
+        raise BadInput(
+            "a table that is imported must have been measured on this machine",
+            got=f"basis {', '.join(sorted(map(str, bases)))}",
+            next_step="`advisor transfer --save` keeps what other machines say, beside the measured tables",
+        )
+
+
+def _ids(where: Shelf, kernel: str) -> store.Ids:
+    return kernel, where.hardware_id, where.limits_id
+
+
+def back(where: Shelf, kernel: str, to: str | None) -> history.Back:
     """Roll a kernel's table back; see `history.rollback`."""
-    table = history.rollback(present(where, kernel), to)
-    note(where, table, "rolled back", f"to {table.table_id}")
-    return table
+    found = history.rollback(path_of(where, kernel), _ids(where, kernel), to)
+    note(where, found.table, "rolled back", f"to {found.table.table_id}")
+    return found
 
 
 def note(where: Shelf, table: Table, verdict: str, why: str) -> None:
@@ -187,8 +194,3 @@ def note(where: Shelf, table: Table, verdict: str, why: str) -> None:
     now = f"{datetime.datetime.now(datetime.UTC):%Y-%m-%dT%H:%M:%SZ}"
     told = {"time": now, "kernel": table.kernel, "verdict": verdict, "landed": True, "why": why}
     ledger.append(where.folder, {**told, "table_id": table.table_id})
-
-
-def document(table: Table) -> dict[str, Any]:
-    """A table as plain data, with its schema."""
-    return {"schema": codec.schema_of("table"), **codec.to_json(table)}

@@ -59,7 +59,10 @@ def read_json(path: str) -> Json:
     try:
         _check_file(path)
         with open(path, "rb") as file:
-            document = fastjson.loads(file.read().decode("utf-8"))
+            raw = file.read()
+        document = fastjson.loads(raw.decode("utf-8"))
+        if b"\\ud" in raw or b"\\uD" in raw:
+            _check_text(document)
     except FileNotFoundError:
         raise Missing("the file must be there", got=path) from None
     except BadInput:
@@ -69,6 +72,13 @@ def read_json(path: str) -> Json:
     if not isinstance(document, dict):
         raise BadInput(f"{path} must hold a JSON object")
     return document
+
+
+def _check_text(document: object) -> None:
+    """Refuse half of a surrogate pair, which JSON can name and no text file can hold."""
+    import json
+
+    json.dumps(document, ensure_ascii=False).encode("utf-8")  # its error is a ValueError
 
 
 def _check_file(path: str) -> None:

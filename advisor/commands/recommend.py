@@ -105,7 +105,8 @@ def recommend(
         say(note)
     several = model_config is not None or len({answer.kernel for answer, _ in answers}) > 1
     wanted_sheet = single or (several and output in ("text", "json") and policy.site.gpu is None)
-    load = asked_workload(workload, from_log, regex)
+    known = {*pipeline.kernel_names("all"), *(answer.kernel for answer, _ in answers)}
+    load = asked_workload(workload, from_log, regex, known)
     weights = shares(load, sizes(n))
     if load is not None and (told := outside(load.overall(), sizes(n))):
         say(told)

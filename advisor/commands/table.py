@@ -63,10 +63,11 @@ def show(which: Which, machine: Machine = None, device: OnDevice = None, as_json
     """The rows of a table, with their times."""
     from advisor import shelf
     from advisor.policy.differ import lines
+    from advisor.policy.store import document
 
     table = shelf.find(shelf.shelf(machine, device), which)
     if as_json:
-        emit(shelf.document(table))
+        emit(document(table))
         return
     typer.echo(f"{table.kernel} {table.table_id} of {table.hardware_id}-{table.limits_id}")
     typer.echo(_drawn(lines(table)))
@@ -147,11 +148,13 @@ def rollback(
     """Make an earlier table the one that counts."""
     from advisor import shelf
 
-    table = shelf.back(shelf.shelf(machine, device), kernel, to)
+    found = shelf.back(shelf.shelf(machine, device), kernel, to)
+    for words in found.notes:
+        say(words)
     if as_json:
-        emit({"kernel": kernel, "table_id": table.table_id})
+        emit({"kernel": kernel, "table_id": found.table.table_id, "notes": list(found.notes)})
     else:
-        typer.echo(f"{kernel}: table {table.table_id} counts now")
+        typer.echo(f"{kernel}: table {found.table.table_id} counts now")
 
 
 @app.command("import")

@@ -113,7 +113,7 @@ def tune(
         device=device,
         counters=counters,
         started=BEGUN.get(),
-        bar=Bar(bar / 100, asked_workload(workload, from_log, regex)),
+        bar=Bar(bar / 100, asked_workload(workload, from_log, regex, pipeline.kernel_names("all", kernel_dir or ()))),
         catch_up=CatchUp(shapes=is_open, kernels=is_open and not named),
     )
     if model_config is not None:

@@ -105,8 +105,8 @@ def _lines(section: Section, row: Row, extra: dict[str, Any]) -> list[dict[str, 
         "flags": build.flags,
         "threads": team.threads if team else None,
         "placement": team.placement if team else None,
-        "basis": dict(section.extra).get("basis", "EXACT"),
+        "basis": dict(section.extra).get("basis") or "EXACT",
     }
     told = [(point.n, point.summary.p25_ns) for point in row.points if row.low <= point.n <= row.high]
-    told += [(one["n"], one["time_ns"]) for one in extra.get("published", ())]
+    told += [(one["n"], one["time_ns"]) for one in extra.get("published") or ()]
     return [{**base, "n": n, "p25_ns": ns} for n, ns in told] or [{**base, "n": None, "p25_ns": None}]

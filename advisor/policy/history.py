@@ -2,7 +2,7 @@
 
     history/<kernel>/<time>-<table_id>.table.json        newest last, a bounded number
 
-Every table that lands is kept, and the one that it replaces, where that came from elsewhere.
+Every table that lands is kept once, and the one that it replaces, where that came from elsewhere.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from advisor import tablefile
 from advisor.errors import AdvisorError, BadInput, Missing, UnknownName
-from advisor.policy.store import load_table, locked, put
+from advisor.policy.store import Ids, ids_of, load_table, locked, own, put, usable
 from advisor.records import Table
 
 FOLDER = "history"
@@ -42,61 +42,96 @@ def entries(table_path: str) -> tuple[Kept, ...]:
     return tuple(Kept(*one) for one in found if one[0] and one[1])
 
 
-def keep(table_path: str, now: datetime.datetime | None = None) -> None:
-    """Keep the table that stands there now; nothing where none does, it cannot be trusted, or it was kept last."""
+def keep(table_path: str, now: datetime.datetime | None = None, ids: Ids | None = None) -> None:
+    """Keep the table that stands there now; nothing where none does or it cannot be trusted.
+
+    A table is kept once, as of the last time that it came to count: going back and forth pushes no other one out.
+
+    Args:
+        table_path: of the table that counts.
+        now: in UTC; None: the time.
+        ids: kernel and machine; a table of others is not kept. None: the kernel of the file's name, any machine.
+    """
     try:
-        table = load_table(table_path)
+        table = _present(table_path, ids)
     except AdvisorError:
         return
-    last = entries(table_path)[-1:]
-    if last and last[0].table_id == table.table_id:
+    known = entries(table_path)
+    if known and known[-1].table_id == table.table_id:
         return
     stamp = f"{now or datetime.datetime.now(datetime.UTC):%Y%m%dT%H%M%S%f}"
     os.makedirs(_folder(table_path), exist_ok=True)
     put(os.path.join(_folder(table_path), f"{stamp}-{table.table_id}{tablefile.SUFFIX}"), table)
-    for old in entries(table_path)[:-MOST]:
+    same = [old for old in known if old.table_id == table.table_id]
+    for old in [*same, *[one for one in entries(table_path) if one not in same][:-MOST]]:
         with suppress(OSError):
             os.unlink(old.path)
 
 
-def rollback(table_path: str, to: str | None = None) -> Table:
+def _present(table_path: str, ids: Ids | None) -> Table:
+    table = load_table(table_path)
+    kernel = os.path.basename(table_path).removesuffix(tablefile.SUFFIX)
+    return own(table, ids or (kernel, table.hardware_id, table.limits_id))
+
+
+class Back(NamedTuple):
+    """The table that counts after a rollback, and what had to be set aside on the way."""
+
+    table: Table
+    notes: tuple[str, ...]
+
+
+def rollback(table_path: str, ids: Ids, to: str | None = None) -> Back:
     """Make an earlier table the one that counts; the one that it replaces is in the history, and so is this step.
 
     Args:
-        table_path: of the table that counts.
-        to: an id or the beginning of one; None: the one before the table that stands there.
+        table_path: of the table that counts; it may be gone or damaged.
+        ids: kernel and machine; what is kept of others is passed over.
+        to: an id or the beginning of one; None: the newest one kept that is not the table that stands there.
 
     Returns:
-        The table that counts now.
+        The table that counts now. What stood there and cannot be trusted, or is of others, lies beside it.
 
     Raises:
         UnknownName: no such id in the history.
         Missing: nothing to go back to.
         BadInput: what is kept was damaged since, or two ids begin so.
     """
+    if not entries(table_path):  # no folder, no place for a lock
+        raise _nothing(table_path)
     with locked(table_path):
-        keep(table_path)
-        table = load_table(_wanted(table_path, to).path)
+        table = _wanted(table_path, ids, to)
+        notes = usable(table_path, ids)[1]
+        keep(table_path, ids=ids)
         put(table_path, table)
-        keep(table_path)
-    return table
+        keep(table_path, ids=ids)
+    return Back(table, notes)
 
 
-def _wanted(table_path: str, to: str | None) -> Kept:
+def _wanted(table_path: str, ids: Ids, to: str | None) -> Table:
+    try:
+        stands = _present(table_path, ids).table_id
+    except AdvisorError:
+        stands = ""
+    if to is None:
+        for kept in reversed(entries(table_path)):
+            table = load_table(kept.path) if kept.table_id != stands else None
+            if table is not None and ids_of(table) == ids:
+                return table
+        raise _nothing(table_path)
     known = entries(table_path)
-    if to is not None:
-        found = [kept for kept in known if kept.table_id.startswith(to)]
-        if not found:
-            ids = ", ".join(dict.fromkeys(kept.table_id for kept in known)) or "none"
-            raise UnknownName("no such table in the history", got=to, allowed=ids)
-        if len({kept.table_id for kept in found}) > 1:
-            raise BadInput("an id must name one table", got=to, allowed=", ".join({k.table_id for k in found}))
-        return found[-1]
-    if len(known) < 2:
-        raise Missing(
-            "there must be an earlier table", got=table_path, next_step="the history begins with the first tuning"
-        )
-    return known[-2]
+    found = [kept for kept in known if kept.table_id.startswith(to)]
+    if not found:
+        told = ", ".join(dict.fromkeys(kept.table_id for kept in known)) or "none"
+        raise UnknownName("no such table in the history", got=to, allowed=told)
+    if len({kept.table_id for kept in found}) > 1:
+        raise BadInput("an id must name one table", got=to, allowed=", ".join({k.table_id for k in found}))
+    return own(load_table(found[-1].path), ids)
+
+
+def _nothing(table_path: str) -> Missing:
+    step = "the history begins with the first tuning"
+    return Missing("there must be an earlier table", got=table_path, next_step=step)
 
 
 def _folder(table_path: str) -> str:

@@ -1,6 +1,7 @@
 """The ledger: what did not land and why, and what landed, one JSON line each, beside the tables.
 
-Only ever appended; past its bound the oldest lines go. Nothing is decided by it: it is for people.
+A line, once written, stays as it is until the bound pushes it out: the file is written anew with each further line, so
+that it is whole at any time. Nothing is decided by it: it is for people.
 """
 
 from __future__ import annotations

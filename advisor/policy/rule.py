@@ -82,7 +82,7 @@ def _alike(sections: Iterable[Section]) -> list[list[Section]]:
     """Measured sections of one regime, process part, objective and entries of the shape, where there are several."""
     found: dict[Any, list[Section]] = {}
     for section in sections:
-        if "basis" not in dict(section.extra):
+        if not dict(section.extra).get("basis"):
             entries = tuple(name for name, _ in section.shape)
             found.setdefault((section.regime, section.process, section.objective, entries), []).append(section)
     kinds = sorted(found.items(), key=lambda kind: repr(kind[0]))

@@ -18,6 +18,9 @@ from advisor import codec, tablefile
 from advisor.errors import AdvisorError, BadInput, Busy, Missing, SchemaError
 from advisor.records import Pairs, Section, Table, pairs
 
+Ids = tuple[str, str, str]
+"""Kernel, hardware_id, limits_id: what the table of a file is of."""
+
 LOCK_LIMIT_S = 10.0
 """How long a writer waits for another one; a write takes milliseconds."""
 
@@ -70,11 +73,11 @@ def save_table(path: str, table: Table, lock_limit_s: float = LOCK_LIMIT_S) -> S
 
     Raises:
         Busy: another writer held the lock for longer.
-        BadInput: the file holds a table of another kernel or machine, or the new table makes no sense.
+        BadInput: the new table makes no sense.
     """
     os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
     with locked(path, lock_limit_s):
-        old, notes = _read_old(path)
+        old, notes = usable(path, ids_of(table))
         merged = with_id(table if old is None else merge(old, table))
         put(path, merged)
     return Saved(merged, notes)
@@ -86,8 +89,13 @@ def put(path: str, table: Table) -> None:
     Raises:
         BadInput: it makes no sense.
     """
-    tablefile.check_table({"schema": codec.schema_of("table"), **codec.to_json(table)})
+    tablefile.check_table(document(table))
     replace(path, codec.dumps(table, "table", indent=1) + "\n")
+
+
+def document(table: Table) -> dict[str, Any]:
+    """A table as plain data, with its schema, as its file has it."""
+    return {"schema": codec.schema_of("table"), **codec.to_json(table)}
 
 
 def with_id(table: Table) -> Table:
@@ -108,9 +116,7 @@ def merge(old: Table, new: Table) -> Table:
     Raises:
         BadInput: they are of different kernels or machines.
     """
-    ours, theirs = (new.kernel, new.hardware_id, new.limits_id), (old.kernel, old.hardware_id, old.limits_id)
-    if ours != theirs:
-        raise BadInput("a table file holds one kernel of one machine", got=ours, allowed=str(theirs))
+    own(new, ids_of(old))
     fresh = {key(section) for section in new.sections}
     kept = [
         _remember(section, old.environment, new.environment) for section in old.sections if key(section) not in fresh
@@ -143,16 +149,36 @@ def locked(path: str, limit_s: float = LOCK_LIMIT_S) -> Iterator[None]:
         ) from None
 
 
-def _read_old(path: str) -> tuple[Table | None, tuple[str, ...]]:
-    """The table that is there. One that cannot be trusted is set aside."""
+def ids_of(table: Table) -> Ids:
+    """Kernel and machine of a table."""
+    return table.kernel, table.hardware_id, table.limits_id
+
+
+def own(table: Table, ids: Ids) -> Table:
+    """The table, which must be of this kernel and machine.
+
+    Raises:
+        BadInput: it is of others.
+    """
+    if ids_of(table) != ids:
+        raise BadInput("a table file holds one kernel of one machine", got=ids_of(table), allowed=str(ids))
+    return table
+
+
+def usable(path: str, ids: Ids) -> tuple[Table | None, tuple[str, ...]]:
+    """The table that is there, and notes; the caller holds the lock.
+
+    One that cannot be trusted, or that is of another kernel or machine, is set aside: nobody may answer from it, and
+    nothing is written over it.
+    """
     try:
-        return load_table(path), ()
+        return own(load_table(path), ids), ()
     except Missing:
         return None, ()
     except SchemaError as error:
         return None, (_set_aside(path, "newer" if "newer" in error.rule else "broken", error),)
     except AdvisorError as error:
-        return None, (_set_aside(path, "broken", error),)
+        return None, (_set_aside(path, "foreign" if "one kernel" in error.rule else "broken", error),)
 
 
 def _set_aside(path: str, word: str, error: AdvisorError) -> str:

@@ -4,8 +4,9 @@ A file is JSON, either one histogram for every kernel or one for each:
 
     {"4096": 120, "8192": 7}            {"decode": {"4096": 120}, "forward": {"512": 3}}
 
-A log is read line by line, so it may be of any size; the regular expression runs in a process of its own, so that one
-that would try for ever is stopped and said to. Standard library only.
+A log is read line by line, so its size costs no memory, and has a minute, which is enough for some 2 GB; the regular
+expression runs in a process of its own, so that one that would try for ever is stopped and said to. Standard library
+only.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ import re
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import IO, Any, NamedTuple
 
 from advisor.errors import BadInput, Missing
 from advisor.records import Pairs, pairs
@@ -34,7 +35,7 @@ MOST_SIZES = 1 << 20
 """Different n; more is no histogram."""
 
 LONGEST_LINE = 1 << 16
-"""Bytes of a line of a log that are looked at."""
+"""Bytes of a line of a log that are looked at; what follows in it is passed over."""
 
 LIMIT_S = 60.0
 """Seconds that reading a log may take; the least speed seen was some 30 MB/s."""
@@ -45,13 +46,9 @@ class Workload(NamedTuple):
 
     Attributes:
         counts: kernel, or "" for every kernel -> ((n, count), ...), ascending in n.
-        source: the file that it came from.
-        unmatched: lines of a log in which no n was found.
     """
 
     counts: Pairs
-    source: str = ""
-    unmatched: int = 0
 
     def weights(self, kernel: str) -> dict[int, float]:
         """n -> its share of a kernel's calls, ascending; the shares add up to 1. Empty where nothing is known."""
@@ -69,8 +66,14 @@ class Workload(NamedTuple):
         return {n: count / whole for n, count in sorted(counts.items())}
 
 
-def asked(path: str | None, log: str | None, pattern: str | None) -> Workload | None:
+def asked(
+    path: str | None, log: str | None, pattern: str | None, known: Collection[str] | None = None
+) -> Workload | None:
     """The workload that a command's options name; None where they name none.
+
+    Args:
+        path, log, pattern: the options.
+        known: names of kernels, see `load`.
 
     Raises:
         Missing, BadInput: see `load` and `from_log`; two sources at once, or a log and no expression.
@@ -85,7 +88,7 @@ def asked(path: str | None, log: str | None, pattern: str | None) -> Workload | 
         )
     if log is not None and pattern is not None:
         return from_log(log, pattern)
-    return None if path is None else load(path)
+    return None if path is None else load(path, known)
 
 
 def shares(known: Workload | None, sizes: Sequence[int]) -> dict[int, float]:
@@ -103,19 +106,26 @@ def shares(known: Workload | None, sizes: Sequence[int]) -> dict[int, float]:
     return found
 
 
-def load(path: str) -> Workload:
+def load(path: str, known: Collection[str] | None = None) -> Workload:
     """The workload in a JSON file.
+
+    Args:
+        path: of the file.
+        known: names of kernels that a histogram may be of; None: whatever it says.
 
     Raises:
         Missing: no such file.
-        BadInput: no JSON, or not of the form above, or a size or count that makes no sense.
+        BadInput: no JSON, or not of the form above, or a kernel, size or count that makes no sense.
     """
     document = read_json(path)
     nested = [isinstance(value, dict) for value in document.values()]
     if not document or (any(nested) and not all(nested)):
         raise _wrong(path, "one histogram, or one for each kernel", sorted(document)[:4])
     kernels: Mapping[str, Any] = document if all(nested) else {ANY: document}
-    return Workload(pairs({kernel: _histogram(path, counts) for kernel, counts in kernels.items()}), path)
+    unknown = sorted(set(kernels) - {ANY, *known}) if known is not None else []
+    if unknown:
+        raise _wrong(path, f"kernels that there are: {', '.join(sorted(known or ()))}", ", ".join(unknown))
+    return Workload(pairs({kernel: _histogram(path, counts) for kernel, counts in kernels.items()}))
 
 
 def _histogram(path: str, counts: Mapping[str, Any]) -> tuple[tuple[int, float], ...]:
@@ -141,7 +151,7 @@ def from_log(path: str, pattern: str, limit_s: float = LIMIT_S) -> Workload:
     """Count n in a server's log.
 
     Args:
-        path: of the log, or `-` for none; bytes that are no UTF-8 are passed over.
+        path: of the log; bytes that are no UTF-8 stand for no character that an expression names.
         pattern: a regular expression whose first group is n; searched once in a line.
         limit_s: seconds that it may take.
 
@@ -171,7 +181,7 @@ def from_log(path: str, pattern: str, limit_s: float = LIMIT_S) -> Workload:
             next_step=f"none of the {told['unmatched']} lines of {path} has one; try it with grep -P",
         )
     counts = tuple((int(n), count) for n, count in told["counts"])
-    return Workload(pairs({ANY: counts}), path, told["unmatched"])
+    return Workload(pairs({ANY: counts}))
 
 
 def _environment() -> dict[str, str]:
@@ -187,6 +197,8 @@ def check_pattern(pattern: str) -> None:
         BadInput: with what is wrong.
     """
     try:
+        if "\0" in pattern:  # no argument of a program can hold it
+            raise BadInput("an expression holds no zero byte", got=pattern, next_step=r"write it as \x00")
         groups = re.compile(pattern).groups
     except (re.error, OverflowError, RecursionError) as error:
         raise BadInput("the expression must be a regular one of Python", got=pattern, next_step=str(error)) from None
@@ -227,12 +239,25 @@ def outside(weights: Mapping[int, float], sizes: Sequence[int]) -> str:
     return f"{share:.0%} of the workload's calls lie outside n = {span} and count for nothing" if share > 0 else ""
 
 
+def _lines(file: IO[bytes]) -> Iterator[bytes]:
+    """The lines of a log, each as far as it is looked at.
+
+    The rest of a longer one is no line of its own, and a number that goes on beyond the cut is none.
+    """
+    while line := file.readline(LONGEST_LINE):
+        is_cut = rest = len(line) == LONGEST_LINE and not line.endswith(b"\n")
+        yield line.rstrip(b"0123456789") if is_cut else line
+        while rest:
+            more = file.readline(LONGEST_LINE)
+            rest = len(more) == LONGEST_LINE and not more.endswith(b"\n")
+
+
 def _count(path: str, pattern: str) -> dict[str, Any]:
     """What `from_log` runs in a process of its own."""
     found: Counter[int] = Counter()
     unmatched, search = 0, re.compile(pattern).search
     with open(path, "rb") as file:
-        while line := file.readline(LONGEST_LINE):
+        for line in _lines(file):
             match = search(line.decode("utf-8", "replace"))
             word = (match.group(1) or "") if match else ""
             if word.isascii() and word.isdecimal() and len(word) < 14 and 1 <= int(word) <= LARGEST_N:

@@ -9,7 +9,7 @@ import tabling
 from tabling import here, machine, write, write_machine
 from typer.testing import CliRunner
 
-from advisor import gather, paths, site
+from advisor import gather, paths, site, tablefile
 from advisor.cli import app
 from advisor.lookup import Policy
 from advisor.policy import history, ledger
@@ -101,7 +101,7 @@ def test_a_rollback_counts_at_once_and_is_in_the_history(folder):
     assert Policy.load().choose("decode", 64).threads == 1
     assert told("rollback", "decode", "--to", second[:5])["table_id"] == second
     found = told("history", "decode")
-    assert [one["table_id"] for one in found["tables"]] == [first, second, first, second]
+    assert [one["table_id"] for one in found["tables"]] == [first, second]
     assert [line["verdict"] for line in found["ledger"]] == ["rolled back", "rolled back"]
     assert first in run("history", "decode")
 
@@ -109,8 +109,19 @@ def test_a_rollback_counts_at_once_and_is_in_the_history(folder):
 def test_a_rollback_to_nothing_is_refused(folder):
     assert "earlier table" in run("rollback", "decode", status=1)
     assert "no such table" in run("rollback", "decode", "--to", "ffff", status=1)
-    assert "must be a table" in run("rollback", "forward", status=1)
+    assert "earlier table" in run("rollback", "forward", status=1)
     assert "nothing is known" in run("history", "forward")
+
+
+def test_a_damaged_table_is_set_aside_by_a_rollback_and_named(folder):
+    first = history.entries(path := os.path.join(folder, "decode.table.json"))[-1].table_id
+    with open(path, "w", encoding="utf-8") as file:
+        file.write("{")
+    found = told("rollback", "decode")
+    assert (found["table_id"], len(found["notes"])) == (first, 1)
+    assert "set aside as decode.table.json.broken-" in found["notes"][0]
+    os.unlink(path)
+    assert f"table {first} counts now" in run("rollback", "decode")
 
 
 def test_an_exported_table_can_be_imported_again(folder, tmp_path):
@@ -127,7 +138,7 @@ def test_an_import_keeps_what_stood_there(folder, tmp_path):
     first, second = another(folder)
     old = shutil.copy(history.entries(os.path.join(folder, "decode.table.json"))[0].path, tmp_path / "old.json")
     assert told("import", str(old))["table_id"] == first
-    assert [one["table_id"] for one in told("history", "decode")["tables"]] == [first, second, first]
+    assert [one["table_id"] for one in told("history", "decode")["tables"]] == [second, first]
 
 
 def foreign(table):
@@ -154,6 +165,52 @@ def test_what_is_no_table_is_not_imported(folder, tmp_path, content):
     run("import", str(tmp_path), status=1)
     run("import", str(tmp_path / "none.json"), status=1)
     assert load_table(os.path.join(folder, "decode.table.json")) == before
+
+
+@pytest.mark.parametrize("basis", tablefile.CARRIED)
+def test_what_was_carried_over_is_not_imported(folder, tmp_path, basis):
+    out, path = str(tmp_path / "decode.transfer.table.json"), os.path.join(folder, "decode.table.json")
+    (section,) = tabling.table().sections
+    put(out, with_id(tabling.table(sections=(section._replace(extra=pairs({"basis": basis})),))))
+    before = load_table(path)
+    assert "must have been measured on this machine" in run("import", out, status=1)
+    assert load_table(path) == before
+
+
+def spoilt(folder, change):
+    """The table in its place with a change in its document, and a fitting id."""
+    path = os.path.join(folder, "decode.table.json")
+    with open(path, encoding="utf-8") as file:
+        found = json.load(file)
+    change(found["sections"][0])
+    found["table_id"] = tablefile.content_id(found)
+    with open(path, "w", encoding="utf-8") as file:
+        json.dump(found, file)
+    return path
+
+
+def nulls(section):
+    section.update(dict.fromkeys(("basis", "origin", "no_counters", "heldout")))
+    section["rows"][0].update(dict.fromkeys(("published", "whole", "why")))
+
+
+def test_what_a_table_calls_null_is_absent(folder, tmp_path):
+    plain = (run("show", "decode"), run("export", "decode", "--format", "csv"), told("list")["tables"][0]["basis"])
+    path = spoilt(folder, nulls)
+    told_now = (run("show", "decode"), run("export", "decode", "--format", "csv"), told("list")["tables"][0]["basis"])
+    assert [text.splitlines()[1:] for text in told_now] == [text.splitlines()[1:] for text in plain]
+    copy = shutil.copy(path, tmp_path / "copy.json")
+    assert told("import", str(copy))["table_id"] == load_table(path).table_id
+
+
+@pytest.mark.parametrize("text", ["\ud800", "x\udfff", "\udc00\ud800"])
+def test_half_a_surrogate_pair_is_no_text(folder, tmp_path, text):
+    path = spoilt(folder, lambda section: section["rows"][0]["choice"]["team"].update(placement=text))
+    copy = shutil.copy(path, tmp_path / "copy.json")
+    assert "surrogates not allowed" in run("import", str(copy), status=1)
+    assert "surrogates not allowed" in run("list", status=1)
+    spoilt(folder, lambda section: section["rows"][0]["choice"]["team"].update(placement="\U0001f600 \\ud800"))
+    assert "\U0001f600" in run("show", "decode")
 
 
 def test_rows_are_exported_as_csv_and_markdown(folder):

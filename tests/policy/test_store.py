@@ -193,11 +193,16 @@ def test_unknown_fields_are_kept(tmp_path):
     assert (document["colour"], old["mood"], old["rows"][0]["note"]) == ("blue", {"a": [1, 2]}, "x")
 
 
-def test_another_machine_s_file_is_not_overwritten(tmp_path):
-    path = write(tmp_path, table())
+@pytest.mark.parametrize("change", [{"hardware_id": "other"}, {"limits_id": "other"}, {"kernel": "forward"}])
+def test_another_machine_s_file_is_set_aside_and_not_overwritten(tmp_path, change):
+    path = write(tmp_path, table(**change))
+    saved = store.save_table(path, table())
+    assert store.load_table(path) == saved.table == table()
+    assert "one kernel of one machine" in saved.notes[0]
+    (aside,) = tmp_path.glob("*.foreign-*")
+    assert store.load_table(str(aside)) == store.with_id(table(**change))
     with pytest.raises(BadInput, match="one kernel of one machine"):
-        store.save_table(path, table(hardware_id="other"))
-    assert store.load_table(path) == table()
+        store.merge(table(**change), table())
 
 
 def test_a_held_lock_is_reported(tmp_path):

@@ -63,18 +63,50 @@ def test_n_is_counted_out_of_a_log(tmp_path):
     log.write_bytes(b"start\n" + b"GET n=64 ok\n" * 3 + b"\xff\xfe n=128 \x00\n" + b"n=0 n=5\nn=99999999999999999\n")
     found = workload.from_log(str(log), r"n=(\d+)")
     assert found.weights("anything") == {64: 0.75, 128: 0.25}
-    assert found.unmatched == 3
 
 
-def test_a_log_is_read_a_piece_at_a_time(tmp_path, monkeypatch):
+EDGE = workload.LONGEST_LINE
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        (b"n=32 " + b"x" * EDGE + b" n=64\n", [32, 128]),
+        (b"x" * (1 << 20) + b" n=64\n", [128]),
+        *[(b"x" * (EDGE - 2 - digits) + b"n=409677\n", [128]) for digits in (1, 2, 5)],
+        (b"x" * (EDGE - 8) + b"n=409677\n", [128]),
+        (b"x" * (EDGE - 9) + b"n=409677\n", [128, 409677]),
+        (b"x" * (EDGE - 1) + b"\n", [128]),
+        (b"x" * EDGE + b"\n", [128]),
+        (b"x" * 2 * EDGE + b"\n", [128]),
+    ],
+    ids=range(10),
+)
+def test_of_a_long_line_only_its_beginning_counts(tmp_path, line, expected):
     log = tmp_path / "one.log"
-    log.write_bytes(b"x" * (1 << 20) + b" n=64\n" + b"n=128\n")
-    assert workload.from_log(str(log), r"n=(\d+)").weights("") == {64: 0.5, 128: 0.5}
+    log.write_bytes(line + b"n=128\n")
+    assert [n for n, _ in workload._count(str(log), r"n=(\d+)")["counts"]] == expected
+
+
+def test_a_kernel_that_there_is_not_is_refused(tmp_path):
+    path = write(tmp_path, {"decod": {"64": 1}, "forward": {"64": 1}})
+    with pytest.raises(BadInput, match="decod"):
+        workload.load(path, ("decode", "forward"))
+    with pytest.raises(BadInput, match=r"kernels that there are: decode, forward"):
+        workload.asked(path, None, None, ("decode", "forward"))
+    assert workload.asked(write(tmp_path, {"64": 1}), None, None, ("decode",)).weights("decode") == {64: 1.0}
 
 
 @pytest.mark.parametrize(
     ("pattern", "why"),
-    [(r"n=\d+", "group"), ("n=(", "regular"), ("", "group"), (r"m=(\d+)", "some line"), (r"(n)=", "some line")],
+    [
+        (r"n=\d+", "group"),
+        ("n=(\\d+)\0", "zero byte"),
+        ("n=(", "regular"),
+        ("", "group"),
+        (r"m=(\d+)", "some line"),
+        (r"(n)=", "some line"),
+    ],
 )
 def test_an_expression_that_finds_no_n_is_refused(tmp_path, pattern, why):
     log = tmp_path / "server.log"
