@@ -35,7 +35,7 @@ from advisor.records import (
     Verdict,
     pairs,
 )
-from advisor.search.borders import border, cell, fewest, log_ratio
+from advisor.search.borders import Cell, border, cell, fewest, log_ratio
 from advisor.search.objective import Figures, best, joules_of, of_race
 from advisor.search.protocol import is_contended, noisy_samples
 from advisor.search.race import LEAST_ROUNDS
@@ -53,20 +53,24 @@ Group = tuple[str, Pairs, str]
 
 class Made(NamedTuple):
     """How a table came about: ISO time, provenance (sessions, budget, versions), fields that every row depends on, and
-    what its rows are best at.
+    what its rows are best at. `kept`: n and the choice that is settled there, whatever the races say.
     """
 
     created: str
     provenance: Pairs
     depends: tuple[str, ...] = DEPENDS
     objective: str = "latency"
+    kept: tuple[tuple[int, Choice], ...] = ()
 
 
 class Beside(NamedTuple):
-    """Measurements in other regimes: beside one busy neighbour, and with a counter of energy around them."""
+    """Measurements in other regimes: beside one busy neighbour, and with a counter of energy around them. `recalled`:
+    figures that an earlier table has, which count where nothing was measured since.
+    """
 
     stolen: Sequence[Measurement] = ()
     energy: Sequence[Measurement] = ()
+    recalled: Sequence[tuple[Problem, Choice, Point]] = ()
 
 
 class Evidence(NamedTuple):
@@ -74,7 +78,7 @@ class Evidence(NamedTuple):
 
     finals: n -> the last final race there; races: every race whose n may be learned from, latest last; looks: n ->
     choice -> the latest ok first look; stolen: n -> choice -> figures beside one busy neighbour; joules: the same, of
-    one call.
+    one call; recalled: the same, what an earlier table has.
     """
 
     finals: dict[int, Verdict]
@@ -82,6 +86,7 @@ class Evidence(NamedTuple):
     looks: dict[int, dict[Choice, Measurement]]
     stolen: dict[int, dict[Choice, Summary]]
     joules: dict[int, dict[Choice, float]]
+    recalled: dict[int, dict[Choice, Point]]
 
 
 def learn(
@@ -118,7 +123,7 @@ def learn(
     for group in sorted({_group(v.problem) for v in verdicts if v.purpose == "final"}):
         evidence = _evidence(group, verdicts, trials, beside or Beside())
         found = [_section(group, process, evidence, made) for process in _processes(evidence)]
-        sections += [_with_wins(section, evidence) for section in found if section.rows]
+        sections += [_with_wins(section, evidence, dict(made.kept)) for section in found if section.rows]
     ids = machine.hardware_id, machine.limits_id
     return with_id(Table(kernels[0], *ids, machine.environment, tuple(sections), made.provenance))
 
@@ -150,16 +155,26 @@ def _evidence(group: Group, verdicts: Sequence[Verdict], trials: Sequence[Measur
         n = trial.problem.n
         if _group(trial.problem) == group and trial.status == "ok" and trial.samples_ns and n not in unraced:
             looks.setdefault(n, {})[trial.choice] = trial
-    beside: dict[int, dict[Choice, Summary]] = {}
+    recalled = _recalled(group, others)
+    beside = {n: {c: p.stolen for c, p in known.items() if p.stolen} for n, known in recalled.items()}
     for trial in others.stolen:
         if _group(trial.problem) == group and trial.status == "ok" and trial.samples_ns:
             beside.setdefault(trial.problem.n, {})[trial.choice] = summary(trial.samples_ns, SEED)
-    joules: dict[int, dict[Choice, float]] = {}
+    metered = {n: {c: dict(p.extra).get("joules") for c, p in known.items()} for n, known in recalled.items()}
+    joules = {n: {c: used for c, used in known.items() if used is not None} for n, known in metered.items()}
     for trial in others.energy:
         used = joules_of(trial)
         if _group(trial.problem) == group and used is not None:
             joules.setdefault(trial.problem.n, {})[trial.choice] = used
-    return Evidence(finals, races, looks, beside, joules)
+    return Evidence(finals, races, looks, beside, joules, recalled)
+
+
+def _recalled(group: Group, others: Beside) -> dict[int, dict[Choice, Point]]:
+    found: dict[int, dict[Choice, Point]] = {}
+    for problem, choice, point in others.recalled:
+        if _group(problem) == group:
+            found.setdefault(problem.n, {})[choice] = point
+    return found
 
 
 def _processes(evidence: Evidence) -> list[Process | None]:
@@ -228,8 +243,10 @@ def _section(group: Group, process: Process | None, evidence: Evidence, made: Ma
     of = {}
     for objective in OBJECTIVES:
         if objective in ("latency", made.objective) or _has_figures(objective, process, evidence):
+            kept = {n: c for n, c in made.kept if objective == made.objective and counts_for(c, process)}
             chosen = [(n, _best_for(objective, process, n, evidence, choice)) for n, choice in picks]
-            races = _Races(process, evidence, objective)
+            chosen = [(n, _under(kept.get(n, choice), process)) for n, choice in chosen]
+            races = _Races(process, evidence, objective, frozenset(kept))
             of[objective] = _rows(_joined(chosen, races), points, races, made.depends)
     own = of.pop(made.objective)
     default = evidence.finals[max(evidence.finals)].default
@@ -261,13 +278,16 @@ def _best_for(objective: str, process: Process | None, n: int, evidence: Evidenc
     return _under(best(_own_figures(race, process, evidence), objective, fastest), process)
 
 
-def _with_wins(section: Section, evidence: Evidence) -> Section:
-    """The section, with the n at which its choice is the best of all process parts, for each objective it has."""
+def _with_wins(section: Section, evidence: Evidence, kept: dict[int, Choice]) -> Section:
+    """The section, with the n at which its choice is the best of all process parts, for each objective it has.
+    `kept`: n -> choice that is settled there for the section's own objective.
+    """
     wins: dict[str, list[int]] = {}
     for n, race in sorted(evidence.finals.items()):
         known = of_race(race.standings, evidence.stolen.get(n, {}), evidence.joules.get(n, {}))
         for objective in (section.objective, *(one.objective for one in section.alternatives)):
             first = best(known, objective, race.winner)
+            first = kept.get(n, first) if objective == section.objective else first
             own = counts_for(first, section.process) and (
                 objective == "latency"  # there the row's choice is this one, or as good by the bound
                 or _under(first, section.process) == choose(section, n, objective)
@@ -310,6 +330,9 @@ def _points(process: Process | None, evidence: Evidence) -> dict[Choice, dict[in
                 n = race.problem.n
                 settled = standing.summary.samples >= LEAST_ROUNDS
                 point = _point(n, (standing.summary, settled), standing.choice, standing.contended, evidence)
+                before = evidence.recalled.get(n, {}).get(standing.choice)
+                if before is not None and before.summary == standing.summary:
+                    point = before
                 look = evidence.looks.get(n, {}).get(standing.choice)
                 found.setdefault(_under(standing.choice, process), {})[n] = _with_pools(point, look)
     return found
@@ -388,11 +411,12 @@ def _kept(points: dict[int, Point], low: int, high: int) -> tuple[Point, ...]:
 
 
 class _Races(NamedTuple):
-    """What borders are placed by: the races, and what the rows are for."""
+    """What borders are placed by: the races, what the rows are for, and the n at which the choice is settled."""
 
     process: Process | None
     evidence: Evidence
     objective: str
+    kept: frozenset[int] = frozenset()
 
     def same(self, choice: Choice) -> Choice:
         """How a choice is named under this process part."""
@@ -407,7 +431,10 @@ def _joined(picks: list[tuple[int, Choice]], races: _Races) -> list[tuple[int, C
     if races.objective != "latency":
         return picks
     rivals = list(dict.fromkeys(choice for _, choice in picks))
-    cells = [cell(races.evidence.races, n, choice, rivals, races.same) for n, choice in picks]
+    cells = [
+        Cell(n, choice, {choice: 0.0}) if n in races.kept else cell(races.evidence.races, n, choice, rivals, races.same)
+        for n, choice in picks
+    ]
     return [(n, choice) for (n, _), choice in zip(picks, fewest(cells), strict=True)]
 
 
