@@ -138,12 +138,15 @@ def test_a_second_run_adds_its_sizes_and_leaves_other_shapes_alone(home):
     tuned(64)
     tuned(96)
     last = tuned(64, shape=(("width", 3),))
-    sections = load_table(last.table_path).sections
-    assert {(dict(section.shape)["width"], n) for section in sections for n in section.tuned_n} == {
+    table = load_table(last.table_path)
+    assert {(dict(section.shape)["width"], n) for section in table.sections for n in section.tuned_n} == {
         (3, 64),
         (16, 64),
         (16, 96),
     }
+    between = Policy.load().choose("scale", 70, width=9)
+    assert dict(table.extra)["rules"]
+    assert (between.basis, between.rung, between.in_tuned_region) == ("INTERPOLATED", "rule", False)
 
 
 def test_every_winner_ran_once_more_in_a_fresh_process(home):
