@@ -16,7 +16,7 @@ from advisor.errors import AdvisorError
 from advisor.policy import history, landing, ledger
 from advisor.policy.landing import BAR, Decision, Incumbent
 from advisor.policy.learn import choose
-from advisor.policy.store import load_table
+from advisor.policy.store import Ids, locked, usable
 from advisor.records import Choice, Problem, Table
 from advisor.search.known import same_program
 from advisor.search.objective import picked
@@ -43,18 +43,21 @@ class Landed(NamedTuple):
     table: Table | None
 
 
-def standing(path: str) -> Table | None:
-    """The table that a file holds now, which is also kept in the history: it may have come from elsewhere.
+def standing(path: str, ids: Ids) -> tuple[Table | None, tuple[str, ...]]:
+    """The table that a file holds now, which is also kept in the history: it may have come from elsewhere; and notes.
 
-    One that cannot be trusted is no incumbent; saving sets it aside.
+    One that cannot be trusted, or is of another kernel or machine, is no incumbent, and is set aside before anything
+    is measured.
+
+    Args:
+        path: of the table's file.
+        ids: kernel and machine that it must be of.
     """
-    try:
-        table = load_table(path)
-    except AdvisorError:
-        return None
-    with suppress(OSError, AdvisorError):  # a disk that takes no history still takes tables
-        history.keep(path)
-    return table
+    with locked(path):
+        table, notes = usable(path, ids)
+        with suppress(OSError, AdvisorError):  # a disk that takes no history still takes tables
+            history.keep(path, ids=ids)
+    return table, notes
 
 
 def picks(table: Table | None, problem: Problem) -> dict[int, Choice]:

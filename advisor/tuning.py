@@ -243,7 +243,8 @@ def _tune_one(asked: TuneRequest, kernel: str, machine: Machine, progress: Progr
     request = _request(asked, kernel, machine, Room(budget_s, turn.slow))._replace(others=seen.recorded)
     folder = folder_of(machine)
     log_path, table_path = os.path.join(folder, "measurements.jsonl"), os.path.join(folder, f"{kernel}.table.json")
-    aside, stands = set_aside(log_path), gate.standing(table_path)
+    aside = set_aside(log_path)
+    stands, unfit = gate.standing(table_path, (kernel, machine.hardware_id, machine.limits_id))
     request = request._replace(keep=gate.keep(stands, request.problems))
     before = gate.landed_only(past(log_path, request), stands, request.problems[0])
     decision = None
@@ -274,7 +275,7 @@ def _tune_one(asked: TuneRequest, kernel: str, machine: Machine, progress: Progr
             outcome = outcome._replace(interrupted=interrupted)
             again = save(table_path, with_counters(table, machine, log_path), request, log_path)
             saved = Saved(again.table, (*saved.notes, *again.notes))
-    notes = [*filter(None, [aside, seen.sentence]), *_notes(asked, request, outcome), *before.notes]
+    notes = [*filter(None, [aside, *unfit, seen.sentence]), *_notes(asked, request, outcome), *before.notes]
     notes += [] if saved is None else saved.notes
     notes += gate.record(decision, table_path, request, saved.table) if decision and saved else ()
     table = saved.table if saved else None

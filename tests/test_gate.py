@@ -13,7 +13,7 @@ from tabling import FOUR, ONE, TWO
 from advisor import gate, tuning
 from advisor.policy import history, ledger
 from advisor.policy.learn import choose
-from advisor.policy.store import load_table, put, with_id
+from advisor.policy.store import ids_of, load_table, put, with_id
 from advisor.policy.workload import Workload
 from advisor.probing import folder_of
 from advisor.records import pairs
@@ -156,10 +156,13 @@ def test_a_changed_environment_makes_the_table_stale(home):
     assert "kernel was 6.1, is 6.9" in decision.why
 
 
-def test_a_broken_table_is_no_incumbent(tmp_path):
+@pytest.mark.parametrize("change", [None, {"hardware_id": "another"}, {"limits_id": "another"}, {"kernel": "fused"}])
+def test_a_broken_or_foreign_table_is_no_incumbent_and_is_set_aside_at_once(tmp_path, change):
     path = tmp_path / "decode.table.json"
-    path.write_text("{", "utf-8")
-    assert gate.standing(str(path)) is None
+    path.write_text("{", "utf-8") if change is None else put(str(path), with_id(tabling.table(**change)))
+    found, notes = gate.standing(str(path), ids_of(tabling.table()))
+    assert (found, len(notes), path.exists()) == (None, 1, False)
+    assert history.entries(str(path)) == ()
     assert gate.land(None, ran({64: {ONE: 1.0}}), asked(), gate.Bar()).decision.verdict == "first"
 
 
