@@ -74,8 +74,12 @@ LOOKED = ("fused", "naive")
 """Roles that are always looked at anew, as those of single variants are: where another one won, a table has their
 choices of lesser process parts."""
 
-RACED = 8.0
-"""A single variant that a look finds slower than the best by more than this does not race: the look says enough."""
+RACED, RACED_LONG = 8.0, 2.5
+"""A single variant that a look finds slower than the best by more than this does not race, the second where its calls
+are long: the look says enough."""
+
+LONG_NS = 100e6
+"""From here on calls are long."""
 
 Test = Callable[[Choice], bool]
 
@@ -152,10 +156,9 @@ def only(name: str) -> Test:
 def out_of_reach(leaders: dict[str, Choice], seen: dict[Choice, float]) -> dict[str, str]:
     """Roles of single variants that are too slow to race, and how slow."""
     least = min(seen.values(), default=0.0)
-    slow = {
-        role: seen[one] / least for role, one in leaders.items() if role.startswith(OWN) and seen[one] > RACED * least
-    }
-    return {role: f"{times:.0f} x the best in a look" for role, times in slow.items()}
+    own = {role: seen[one] for role, one in leaders.items() if role.startswith(OWN)}
+    slow = {role: ns for role, ns in own.items() if ns > least * (RACED if ns < LONG_NS else RACED_LONG)}
+    return {role: f"{ns / least:.1f} x the best in a look" for role, ns in slow.items()}
 
 
 def field(

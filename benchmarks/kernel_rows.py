@@ -152,11 +152,13 @@ def best_peers(samples: dict[str, list[float]]) -> list[Peer]:
 
 
 def ratios(measured: Measured, peers: list[Peer]) -> list[Ratio]:
-    """choice and native over each peer, choice over native, fused over naive; those of which both sides were timed."""
+    """choice, native and single variants over each peer, choice over native, fused over naive, the floor over PyTorch:
+    those of which both sides were timed.
+    """
     times = {role: measured.samples[name] for role, (_, _, name) in measured.roles.items()}
     times |= {peer.kind: measured.samples[peer.name] for peer in peers}
     wanted = [(role, kind) for kind in ("floor", "torch") for role in ("choice", "native")]
-    wanted += [("choice", "native"), ("fused", "naive")]
+    wanted += [("choice", "native"), ("fused", "naive"), ("floor", "torch")]
     wanted += [(role, "torch") for role in times if role.startswith(OWN)]
     return [ratio(over, under, times[over], times[under]) for over, under in wanted if over in times and under in times]
 
@@ -286,6 +288,7 @@ def lines(row: Row) -> list[str]:
     """A row as text: figures first, then who they belong to."""
     problem = row.key.problem
     columns = [("choice", "floor"), ("choice", "torch"), ("native", "torch"), ("choice", "native"), ("fused", "naive")]
+    columns += [("floor", "torch")] if problem.kernel in LAYERS else []
     native = row.entry("native")
     same = native is not None and native.choice == row.entry("choice").choice
     barred = "native" if problem.kernel in ("forward", *LAYERS) else "choice"

@@ -159,7 +159,9 @@ def test_a_single_variant_far_behind_does_not_race():
     fast, slow = (next(one for one in looked() if one.build.variant == name) for name in ("split", "naive"))
     leaders = {"choice": fast, "native": fast, OWN + "split": fast, OWN + "naive": slow}
     assert out_of_reach(leaders, {fast: 100.0, slow: 100.0 * RACED}) == {}
-    assert out_of_reach(leaders, {fast: 100.0, slow: 2500.0}) == {OWN + "naive": "25 x the best in a look"}
+    assert out_of_reach(leaders, {fast: 100.0, slow: 2500.0}) == {OWN + "naive": "25.0 x the best in a look"}
+    assert list(out_of_reach(leaders, {fast: 1e8, slow: 3e8})) == [OWN + "naive"]  # long calls
+    assert out_of_reach(leaders, {fast: 1e8, slow: 2e8}) == {}
 
 
 @pytest.mark.parametrize(

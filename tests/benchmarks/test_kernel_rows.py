@@ -71,6 +71,12 @@ def test_each_variant_stands_beside_pytorch():
     assert "met (bar 0.6)" in text
 
 
+def test_a_row_says_where_pytorch_cannot_be_beaten_by_much():
+    found = row("mlp", {"choice": 110.0, "native": 110.0}, {"floor order=1": 100.0, "torch linear 2T": 125.0})
+    assert found.ratio("floor", "torch").value == pytest.approx(0.8, rel=0.05)
+    assert "floor/torch 0." in lines(found)[0]
+
+
 @pytest.mark.parametrize(
     ("size", "where"), [(1 << 14, "in L1"), (1 << 20, "in L2"), (3 << 20, "in L3"), (1 << 30, "beyond all caches")]
 )
