@@ -6,20 +6,7 @@
 #ifndef ADVISOR_PACKED_H
 #define ADVISOR_PACKED_H
 
-#include "sizes.h"
-#include "tile.h"
-
-#ifndef ADV_M
-#define ADV_M 6 /* rows in one tile */
-#endif
-#ifndef ADV_N
-#define ADV_N 2 /* vectors in one tile */
-#endif
-
-#define PANEL (ADV_N * W)
-#define DEPTH 256
-
-INLINE int64_t panels_of(int64_t columns) { return (columns + PANEL - 1) / PANEL; }
+#include "tiling.h"
 
 /* Numbers of a packed matrix. */
 INLINE int64_t packed(int64_t columns, int64_t depth) { return panels_of(columns) * PANEL * depth; }
@@ -44,11 +31,6 @@ static void product(const real *a, int64_t a_row, int64_t rows, const real *pane
                 tiles(ADV_M, ADV_N, ZERO, rows, left, b, PANEL, some, c + p * PANEL, c_row, 0);
         }
     }
-}
-
-/* to [rows][columns] = from, of other row lengths. */
-static void copy_rows(const real *from, int64_t from_row, int64_t rows, int64_t columns, real *to, int64_t to_row) {
-    for (int64_t r = 0; r < rows; r++) memcpy(to + r * to_row, from + r * from_row, columns * sizeof(real));
 }
 
 #endif

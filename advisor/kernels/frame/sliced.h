@@ -7,20 +7,7 @@
 #ifndef ADVISOR_SLICED_H
 #define ADVISOR_SLICED_H
 
-#include "sizes.h"
-#include "tile.h"
-
-#ifndef ADV_M
-#define ADV_M 6 /* rows in one tile */
-#endif
-#ifndef ADV_N
-#define ADV_N 2 /* vectors in one tile */
-#endif
-
-#define PANEL (ADV_N * W)
-#define DEPTH 256
-
-INLINE int64_t panels_of(int64_t columns) { return (columns + PANEL - 1) / PANEL; }
+#include "tiling.h"
 
 /* right[k][x] = b[k * row + x * step]; row or step is 1. */
 typedef struct {
@@ -66,11 +53,6 @@ static void product(Left left, int64_t rows, Right right, int64_t x, int64_t cou
                 tiles(ADV_M, ADV_N, ZERO, rows, a, slice, PANEL, some, c + p * PANEL, c_row, 0);
         }
     }
-}
-
-/* to [rows][columns] = from, of other row lengths. */
-static void copy_rows(const real *from, int64_t from_row, int64_t rows, int64_t columns, real *to, int64_t to_row) {
-    for (int64_t r = 0; r < rows; r++) memcpy(to + r * to_row, from + r * from_row, columns * sizeof(real));
 }
 
 #endif
