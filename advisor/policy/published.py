@@ -1,14 +1,15 @@
 """Tables of published machines: from the figures that others printed, as CSV, through the learner.
 
 A folder of a published machine holds machine.json (what was published of it, no more), CSV files of figures with their
-source in the first line, and the tables that this module makes of them. The name of a CSV file begins with its kernel;
-its columns say what it holds:
+source in the first line, and the tables that this module makes of them. The name of a CSV file is that of its kernel,
+alone or followed by `_` and any words; its columns say what it holds:
 
     n,seconds_64_threads,seconds_128_threads            the time of each team
     n,best_threads,speedup_at_best_vs_1_thread,...      the best team; the others' times follow from the printed ratios
     n,naive_seconds,fused_seconds                       two programs at the number of threads in the file's name
     threads,naive_seconds,fused_seconds                 the same at the n in the file's name
-    n_low,n_high,better_threads,other_threads           which of two teams is faster in a range of n, and no time
+    n_low,n_high,better_threads,other_threads           which of two teams is faster in a range of n, and no time: the
+                                                        kernel's only file, its ranges ascending and without a gap
 
 Nothing is decided here: figures become races, and `learn` finds the winners. Source of the figures: Mullin and Hains,
 Validating Memory-Optimal Transformer Kernels on Real Hardware, 2026.
@@ -17,15 +18,18 @@ Validating Memory-Optimal Transformer Kernels on Real Hardware, 2026.
 from __future__ import annotations
 
 import csv
+import math
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from advisor import codec, tablefile
 from advisor.errors import BadInput, Missing
+from advisor.kernels import registry
 from advisor.policy.learn import Made, learn
-from advisor.policy.store import replace, with_id
+from advisor.policy.store import locked, put, with_id
+from advisor.policy.workload import LARGEST_N
 from advisor.records import (
     Build,
     Choice,
@@ -54,6 +58,9 @@ DTYPES = {"decode": "float32"}
 
 SHAPE = {"batch": 2, "heads": 1, "kv_heads": 1, "head_dim": 64}
 """Source: the paper: B = 2, D = 64."""
+
+MOST_THREADS = 1 << 16
+"""More are no team of one machine."""
 
 NOT_CAUSAL = {"forward", "fused"}
 """Kernels with a flag for causal attention, which the paper's have not."""
@@ -99,60 +106,99 @@ def tables_of(folder: str) -> tuple[Table, ...]:
         raise Missing("a published machine has CSV files of figures", got=folder)
     told: dict[str, list[tuple[str, Told]]] = {}
     for name in names:
-        told.setdefault(name.split("_")[0], []).append((name, read_figures(os.path.join(folder, name))))
+        told.setdefault(kernel_of(name), []).append((name, read_figures(os.path.join(folder, name))))
+    for found in told.values():
+        if len(found) > 1 and any(one.whole for _, one in found):
+            raise BadInput("a file of ranges is the only one of its kernel", got=", ".join(name for name, _ in found))
     return tuple(_table(machine, kernel, found) for kernel, found in sorted(told.items()))
 
 
 def write_tables(folder: str) -> tuple[str, ...]:
-    """Make the tables of a folder again, in place. Returns their paths."""
+    """Make the tables of a folder again, in place. Returns their paths.
+
+    Raises:
+        Missing, BadInput: see `tables_of`; then none is written.
+    """
     paths = []
     for table in tables_of(folder):
         paths.append(os.path.join(folder, f"{table.kernel}{tablefile.SUFFIX}"))
-        replace(paths[-1], text(table))
+        with locked(paths[-1]):
+            put(paths[-1], table)
     return tuple(paths)
 
 
-def text(table: Table) -> str:
-    """A table as its file has it."""
-    return codec.dumps(table, "table", indent=1) + "\n"
-
-
 # --- reading ---
+
+
+def kernel_of(name: str) -> str:
+    """The kernel that the name of a CSV file begins with.
+
+    Raises:
+        BadInput: there is no such kernel.
+    """
+    stem, known = name.removesuffix(".csv"), registry.kernels()
+    found = [kernel for kernel in known if f"{stem}_".startswith(f"{kernel}_")]
+    if not found:
+        raise BadInput("a file of figures begins with the name of its kernel", got=name, allowed=", ".join(known))
+    return max(found, key=len)
 
 
 def read_figures(path: str) -> Told:
     """What one CSV file says.
 
     Raises:
-        BadInput: its columns are none of those known, or a number is none.
+        BadInput: its name or its columns are none of those known, or a number makes no sense.
     """
     name = os.path.basename(path)
-    with open(path, encoding="utf-8", newline="") as file:
-        lines = [line for line in file if not line.startswith("#")]
-    rows = list(csv.DictReader(lines))
-    columns = set(rows[0]) if rows else set()
+    kernel = kernel_of(name)
     try:
-        for needed, reader in _READERS:
-            if needed <= columns:
-                return reader(name, rows)
-    except (TypeError, ValueError, AttributeError, ZeroDivisionError) as error:
+        with open(path, encoding="utf-8", newline="") as file:
+            rows = list(csv.DictReader([line for line in file if not line.startswith("#")]))
+        columns = set(rows[0]) if rows else set()
+        reader = next((reader for needed, reader in _READERS if needed <= columns), None)
+        if reader is not None:
+            return _sensible(reader(kernel, name, rows))
+    except (TypeError, ValueError, AttributeError, ArithmeticError, csv.Error, OSError) as error:
+        if isinstance(error, BadInput):
+            raise
         raise BadInput(f"{path} must hold numbers in every column", next_step=str(error)) from None
-    raise BadInput(f"{path} must have columns that are known", got=sorted(columns), next_step="see published.py")
+    raise BadInput(
+        f"{path} must have columns that are known", got=sorted(map(str, columns)), next_step="see published.py"
+    )
 
 
-def _ranges(name: str, rows: Sequence[dict[str, str]]) -> Told:
-    kernel, figures, winners = name.split("_", maxsplit=1)[0], [], []
+def _sensible(told: Told) -> Told:
+    """What a file says, where all of it can be.
+
+    Raises:
+        ValueError: naming the figure.
+    """
+    if not told.figures:
+        raise ValueError("there is no figure in it")
+    for one in told.figures:
+        known = one.seconds is None or 0 < one.seconds < math.inf
+        if not (1 <= one.n <= LARGEST_N and 1 <= one.threads <= MOST_THREADS and known):
+            raise ValueError(f"n = {one.n} on {one.threads} threads in {one.seconds} s cannot be")
+    return told
+
+
+def _ranges(kernel: str, name: str, rows: Sequence[dict[str, str]]) -> Told:
+    figures, winners, reached = [], [], None
     for row in rows:
+        low, high = int(row["n_low"]), int(row["n_high"])
         better, other = int(row["better_threads"]), int(row["other_threads"])
-        for n in (int(row["n_low"]), int(row["n_high"])):
+        if low > high or better == other or reached not in (None, low - 1):
+            raise ValueError(f"{low}..{high} on {better} or {other} threads does not follow n = {reached}")
+        reached = high
+        for n in (low, high):
             winners.append((n, better))
             figures += [Figure(kernel, kernel, threads, n, None) for threads in (better, other)]
     return Told(tuple(figures), tuple(winners), whole=True)
 
 
-def _best(name: str, rows: Sequence[dict[str, str]]) -> Told:
+def _best(kernel: str, name: str, rows: Sequence[dict[str, str]]) -> Told:
     """Times of one thread, of the best team and of all cores, as the printed ratios give them."""
-    kernel, figures = name.split("_", maxsplit=1)[0], []
+    figures = []
     for row in rows:
         n, one_s = int(row["n"]), float(row["seconds_1_thread"])
         best_s = one_s / float(row["speedup_at_best_vs_1_thread"])
@@ -162,9 +208,9 @@ def _best(name: str, rows: Sequence[dict[str, str]]) -> Told:
     return Told(tuple(figures))
 
 
-def _programs(name: str, rows: Sequence[dict[str, str]]) -> Told:
+def _programs(kernel: str, name: str, rows: Sequence[dict[str, str]]) -> Told:
     """Two programs: by threads at one n, which also says which team is best there, or over n for one team."""
-    kernel, figures = name.split("_", maxsplit=1)[0], []
+    figures = []
     by_threads = "threads" in rows[0]
     for row in rows:
         threads = int(row["threads"]) if by_threads else _number(r"_(\d+)threads", name)
@@ -177,12 +223,12 @@ def _programs(name: str, rows: Sequence[dict[str, str]]) -> Told:
     return Told(tuple(figures))
 
 
-def _teams(name: str, rows: Sequence[dict[str, str]]) -> Told:
-    kernel, figures = name.split("_", maxsplit=1)[0], []
+def _teams(kernel: str, name: str, rows: Sequence[dict[str, str]]) -> Told:
+    figures = []
     for row in rows:
         for column, value in row.items():
             if column != "n":
-                threads = _number(r"seconds_(\d+)_threads", column)
+                threads = _number(r"^seconds_(\d+)_threads$", column)
                 figures.append(Figure(kernel, kernel, threads, int(row["n"]), float(value)))
     return Told(tuple(figures))
 
@@ -234,15 +280,21 @@ def _table(machine: Machine, kernel: str, told: Sequence[tuple[str, Told]]) -> T
 _SOURCE = "Mullin and Hains, Validating Memory-Optimal Transformer Kernels on Real Hardware, 2026"
 
 
-def _groups(figures: Iterable[Figure]) -> list[list[Figure]]:
-    """The figures of one question each; where two files print the same call, the one with more digits counts."""
+def _groups(figures: Sequence[Figure]) -> list[list[Figure]]:
+    """The figures of one question each; where two files print the same call, the one with more digits counts in all."""
+    exact: dict[tuple[str, int, int], float | None] = {}
+    for one in figures:
+        call = one.program, one.threads, one.n
+        exact[call] = max(exact.get(call), one.seconds, key=_digits)
     found: dict[tuple[int, int], dict[tuple[str, int], Figure]] = {}
-    for figure in figures:
-        same = found.setdefault((figure.apart or 0, figure.n), {})
-        old = same.get((figure.program, figure.threads))
-        if old is None or len(str(figure.seconds)) > len(str(old.seconds)):
-            same[figure.program, figure.threads] = figure
+    for one in figures:
+        same = found.setdefault((one.apart or 0, one.n), {})
+        same[one.program, one.threads] = one._replace(seconds=exact[one.program, one.threads, one.n])
     return [list(group.values()) for group in found.values()]
+
+
+def _digits(seconds: float | None) -> int:
+    return 0 if seconds is None else len(str(seconds))
 
 
 def _verdict(group: Sequence[Figure], winners: dict[int, int]) -> Verdict:

@@ -90,7 +90,8 @@ def test_fused_or_naive_is_told_by_threads(delta):
         answer = delta.choose("fused", 4096, threads=int(row["threads"]))
         assert (answer.basis, answer.variant, answer.threads) == ("PUBLISHED", faster, int(row["threads"]))
     best = delta.choose("fused", 4096)
-    assert (best.variant, best.threads, best.expected_ns) == ("fused", 128, 2.44e9)
+    assert (best.variant, best.threads, best.expected_ns) == ("fused", 128, 2.4362e9)
+    assert delta.choose("fused", 4096, threads=128).expected_ns == best.expected_ns  # one call, printed twice
     for row in rows("fused_vs_naive_cpu_128threads_delta.csv"):
         faster = min(("naive", "fused"), key=lambda name: float(row[f"{name}_seconds"]))
         assert delta.choose("fused", int(row["n"]), threads=128).variant == faster
@@ -137,14 +138,71 @@ def test_the_list_of_shipped_policies_names_every_folder():
             assert (folder / "machine.json").is_file()
 
 
-@pytest.mark.parametrize("content", ["n,seconds_64_threads\n1,fast\n", "n,banana\n1,2\n", "what\nis this\n", ""])
-def test_a_file_of_figures_that_makes_no_sense_is_refused(tmp_path, content):
-    own = tmp_path / "odd"
-    own.mkdir()
-    shutil.copy(DELTA / "machine.json", own)
-    (own / "decode_odd.csv").write_text("# nowhere\n" + content, "utf-8")
+RANGES = "n_low,n_high,better_threads,other_threads\n"
+ONE = "n,seconds_64_threads\n64,1\n"
+
+
+@pytest.fixture
+def odd(tmp_path):
+    """Write files of figures into a published machine's folder. Returns the folder."""
+    shutil.copy(DELTA / "machine.json", tmp_path)
+
+    def write(**files):
+        for name, content in files.items():
+            (tmp_path / f"{name}.csv").write_text(f"# nowhere\n{content}", "utf-8")
+        return str(tmp_path)
+
+    return write
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        *(
+            "n,seconds_64_threads\n1,fast\n",
+            "n,banana\n1,2\n",
+            "what\nis this\n",
+            "",
+            "n\n64\n",
+            "n,seconds_64_threads\n",
+        ),
+        *(f"n,seconds_64_threads\n64,{seconds}\n" for seconds in ("nan", "inf", "-1", "0", "1e-400", "")),
+        *(f"n,seconds_64_threads\n{n},1\n" for n in ("0", "-4", "1.5", str(1 << 50), "")),
+        *(f"n,seconds_{threads}_threads\n64,1\n" for threads in ("0", "99999999", "-1")),
+        *(
+            "n,seconds_64_threads\n64,1,2\n",
+            "n,seconds_64_threads,seconds_128_threads\n64,1\n",
+            "n,seconds_64_threads,note\n64,1,x\n",
+        ),
+        *(
+            f"{RANGES}{rows}\n"
+            for rows in ("100,10,32,64", "1,10,32,64\n20,30,64,32", "1,10,32,32", "5,9,1,2\n1,4,2,1", "0,9,1,2")
+        ),
+        "n,best_threads,speedup_at_best_vs_1_thread,slowdown_of_128_threads_vs_best,seconds_1_thread\n64,4,0,1,1\n",
+        "n,best_threads,speedup_at_best_vs_1_thread,slowdown_of_128_threads_vs_best,seconds_1_thread\n64,4,-1,1,1\n",
+    ],
+)
+def test_a_file_of_figures_that_makes_no_sense_is_refused_and_nothing_written(odd, content):
+    folder = odd(decode_odd=content)
     with pytest.raises(BadInput, match=r"decode_odd\.csv must"):
-        published.tables_of(str(own))
+        published.write_tables(folder)
+    assert list(Path(folder).glob("*.table.json")) == []
+
+
+@pytest.mark.parametrize("name", ["_x", "decod_x", "a b_h", "decodes", "x_decode", ".."])
+def test_a_file_of_figures_begins_with_a_kernel(odd, name):
+    with pytest.raises(BadInput, match="name of its kernel"):
+        published.write_tables(odd(**{name: ONE}))
+
+
+def test_a_kernel_s_file_may_be_its_name_alone_and_a_longer_name_counts(odd):
+    made = published.write_tables(odd(decode=ONE, mlp_x=ONE, mlp_backward_x=ONE))
+    assert [Path(path).name.partition(".")[0] for path in made] == ["decode", "mlp", "mlp_backward"]
+
+
+def test_ranges_stand_alone_for_their_kernel(odd):
+    with pytest.raises(BadInput, match="only one of its kernel"):
+        published.write_tables(odd(decode_a=f"{RANGES}1,9,1,2\n", decode_b=ONE))
 
 
 def test_a_folder_without_figures_is_refused(tmp_path):
