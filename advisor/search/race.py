@@ -87,6 +87,7 @@ class RaceOptions(NamedTuple):
         sample_s: least duration of one sample.
         deadline: on `clock`; no sample starts after it.
         clock: seconds.
+        quiet: repeat samples that something disturbed.
     """
 
     seed: int = 0
@@ -96,6 +97,7 @@ class RaceOptions(NamedTuple):
     sample_s: float = RACE_SAMPLE_S
     deadline: float = math.inf
     clock: Callable[[], float] = time.monotonic
+    quiet: bool = True
 
 
 class RaceSample(NamedTuple):
@@ -182,7 +184,8 @@ def _round(executor: Executor, state: _State, on_sample: OnSample) -> bool:
         if left_s <= 0:
             return False
         limit_s = min(state.options.limit_s, left_s + GRACE_S)
-        measurement = executor.measure(state.heat.problem, choice, single(limit_s, state.options.sample_s))
+        ask = single(limit_s, state.options.sample_s)._replace(quiet=state.options.quiet)
+        measurement = executor.measure(state.heat.problem, choice, ask)
         if measurement.status == "timeout" and limit_s < state.options.limit_s:
             return False
         on_sample(RaceSample(state.rounds + 1, place, choice, measurement))

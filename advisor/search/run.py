@@ -24,9 +24,14 @@ from advisor.search.samples import p25
 from advisor.search.seeds import call_s
 from advisor.search.space import cpu_budget
 
-SCARCE_CALLS = 400
-"""Where there is no time for so many calls, as they might be, a first look takes one sample: a race of a few choices
-tells more than five samples of one, each repeated where something disturbs it."""
+SCARCE_CALLS = 800
+"""Where there is no time for so many calls, as they might be, a first look takes one sample, and none is repeated where
+something disturbed it, in races too: a race of a few choices tells more than many samples of one."""
+
+
+FIRST_RACE_SHARE = 0.1
+"""Of the budget, what the first race of a run may take once the budget has ended: without one there is no table. It is
+a part of what comes after the search."""
 
 
 class Limits(NamedTuple):
@@ -99,6 +104,12 @@ class Run:
         """Whether nothing more may start: the budget or this part of it is used up."""
         return self.clock() >= min(until, self.deadline)
 
+    def race_deadline(self) -> float:
+        """When a race that begins now must end."""
+        if self.verdicts:
+            return self.deadline
+        return max(self.deadline, self.clock() + FIRST_RACE_SHARE * (self.request.options.budget_s or 0.0))
+
     def deadline_before(self, share: float) -> float:
         """The deadline less a share of the budget that is kept for what comes after."""
         return self.deadline - share * (self.request.options.budget_s or 0.0)
@@ -125,8 +136,8 @@ class Run:
         left_s = self._left_s()
         limit_s = min(options.trial_limit_s, left_s)
         ask = protocol.look(options.quick, limit_s, best_ns)
-        if left_s < SCARCE_CALLS * call_s(self.request.spec, problem):
-            ask = ask._replace(samples=1)
+        if self._is_scarce(problem):
+            ask = ask._replace(samples=1, quiet=False)
         ask = ask if math.isinf(left_s) else ask._replace(inputs_s=left_s)
         watch = self._watched(problem)
         measurement = watch.mark(finite(self.executor.measure(problem, choice, ask)))
@@ -138,6 +149,10 @@ class Run:
         self.remember(measurement)
         self._write("trial", choice_id=digest(choice), phase=phase, measurement=to_json(measurement))
         return measurement
+
+    def _is_scarce(self, problem: Problem) -> bool:
+        """Whether calls are so long that there is no time to repeat any."""
+        return self.deadline - self.clock() < SCARCE_CALLS * call_s(self.request.spec, problem)
 
     def _left_s(self) -> float:
         """What one measurement may take before the budget has ended, by a moment of grace."""
@@ -266,8 +281,9 @@ class Run:
             samples=limits.samples,
             sample_s=limits.sample_s,
             limit_s=options.trial_limit_s,
-            deadline=min(limits.until, self.deadline),
+            deadline=min(limits.until, self.race_deadline()),
             clock=self.clock,
+            quiet=not self._is_scarce(heat.problem),
         )
 
     def _race_sample(self, name: str, heat: Heat, sample: RaceSample) -> None:

@@ -12,7 +12,7 @@ from threadpoolctl import threadpool_limits
 
 from advisor.errors import AdvisorError
 from advisor.kernels.executor import Executor
-from advisor.records import Choice, Problem, Verdict
+from advisor.records import Choice, Measurement, Problem, Verdict
 from advisor.search import bounds
 from advisor.search.carry import taken_over
 from advisor.search.crossing import cross
@@ -20,7 +20,7 @@ from advisor.search.energy import meter_finalists
 from advisor.search.exhaustive import measure_rest, regret, rivals
 from advisor.search.features import Array
 from advisor.search.finalists import finalists
-from advisor.search.known import Incumbents, past
+from advisor.search.known import FAILED, Incumbents, past
 from advisor.search.log import Log
 from advisor.search.look import Place, most_looks, on_device, ranked, search
 from advisor.search.objective import contenders, picked
@@ -257,7 +257,7 @@ def _final(
     cost = costs(list(looks.values()))
     samples = most_samples(is_large(run.request.spec, place.problem, on_device(run)), len(place.choices), cost)
     expected = dict(zip(place.choices, belief, strict=True))
-    until = min(run.deadline, max(until, run.clock() + least_race_s(cost)))
+    until = min(run.race_deadline(), max(until, run.clock() + least_race_s(cost)))
     left_s = until - run.clock()
     most = min(affordable(cost, left_s), samples // LEAST_ROUNDS)
     best = finalists(list(looks.values()), place.default, lambda choice: float(expected[choice]), most)
@@ -266,9 +266,15 @@ def _final(
     racing = tuple(dict.fromkeys((*best, *keep, *wanted, *entry.extra)))
     if not racing:
         return None, {}
-    failed = (place.default,) if place.default in looks and place.default not in racing else ()
+    mute = (place.default,) if place.default in looks and place.default not in racing else ()
+    failed = tuple(dict.fromkeys((*mute, *(c for c in run.incumbents.get(place.problem, ()) if _failed(looks.get(c))))))
     heat = Heat(place.problem, racing, place.default, entry.purpose, failed, keep)
     return run.race(heat, Limits(until, samples=samples))
+
+
+def _failed(look: Measurement | None) -> bool:
+    """Whether a look speaks against a choice: what the table says there must not stay for want of a race."""
+    return look is not None and look.status in FAILED
 
 
 def _exhaust(run: Run, place: Place, searched: Verdict, found: tuple[Array, float]) -> Verdict:
