@@ -35,6 +35,9 @@ PLAIN = ("/opt/OpenBLAS/lib", "/usr/local/lib", "/usr/local/lib64", "/usr/lib64"
 FILES = ("libopenblaso.so", "libopenblaso.so.0", "libopenblas.so", "libopenblas.so.0")
 """What it is called; with an `o` is Fedora's name of the OpenMP build."""
 
+LARGEST_PART = 1 << 20
+"""Bytes of a table that are read at most: real ones have a few thousand, a damaged file may claim any number."""
+
 _LOAD, _DYNAMIC, _NOTE = 1, 2, 4
 _NEEDED, _STRINGS = 1, 5
 _BUILD_ID = 3
@@ -58,13 +61,51 @@ def described(library: Shared) -> str:
 
 
 def openblas() -> Shared | None:
-    """The first OpenBLAS here that counts."""
-    return next(filter(counts, candidates()), None)
+    """The first OpenBLAS here that counts and has its headers; without such the first that counts."""
+    first = None
+    for library in filter(counts, candidates()):
+        if headers(library):
+            return library
+        first = first or library
+    return first
 
 
 def counts(library: Shared) -> bool:
     """Whether it runs on the OpenMP runtime that the frame pins."""
     return any(name.startswith(f"{RUNTIME}.so") for name in library.needed)
+
+
+def headers(library: Shared) -> str:
+    """The folder of the cblas.h that belongs to it, empty where there is none.
+
+    The pkg-config file beside the library says where; without one, by the library's own place: Debian has a folder
+    of the build's name among the headers, others PREFIX/include or PREFIX/include/openblas.
+    """
+    folder = os.path.dirname(library.path)
+    by_name = folder.replace("/lib/", "/include/", 1)
+    include = os.path.join(os.path.dirname(folder), "include")
+    places = [*_included(folder), by_name, include, os.path.join(include, "openblas")]
+    return next((place.rstrip("/") for place in places if os.path.isfile(os.path.join(place, "cblas.h"))), "")
+
+
+def _included(folder: str) -> list[str]:
+    """The `includedir` lines of the pkg-config files beside a library that can be read; none with a variable in it."""
+    beside = os.path.join(folder, "pkgconfig")
+    try:
+        names = sorted(name for name in os.listdir(beside) if name.startswith("openblas") and name.endswith(".pc"))
+    except OSError:
+        return []
+    return [place for name in names for place in _places(os.path.join(beside, name))]
+
+
+def _places(path: str) -> list[str]:
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            pairs = [line.partition("=") for line in file]
+    except OSError:
+        return []
+    found = [value.strip() for name, _, value in pairs if name.strip() == "includedir"]
+    return [place for place in found if place.startswith("/") and "$" not in place]
 
 
 def candidates() -> Iterator[Shared]:
@@ -108,7 +149,9 @@ def _debian(name: str) -> list[str]:
 
 
 def read(path: str) -> Shared | None:
-    """What a shared library says of itself; None for a file that is none, or of another kind than 64-bit ELF.
+    """What a shared library says of itself; None for a file that is none, or not for programs such as this one.
+
+    64-bit ELF is read, of the byte order and machine of the running interpreter.
 
     Source: System V ABI, "Object Files" and "Dynamic Linking"; elf(5).
     """
@@ -121,7 +164,7 @@ def read(path: str) -> Shared | None:
 
 def _read(path: str, file: BinaryIO) -> Shared | None:
     head = file.read(64)
-    if head[:5] != b"\x7fELF\x02":
+    if head[:5] != b"\x7fELF\x02" or _kind(head) != _own_kind(head):
         return None
     order = "<" if head[5] == 1 else ">"
     start, size, count = *struct.unpack_from(f"{order}Q", head, 32), *struct.unpack_from(f"{order}HH", head, 54)
@@ -136,7 +179,24 @@ def _read(path: str, file: BinaryIO) -> Shared | None:
     return Shared(path, tuple(needed), next(iter(ids), ""))
 
 
+def _kind(head: bytes) -> bytes:
+    """Class, byte order and machine of an ELF header."""
+    return head[4:6] + head[18:20]
+
+
+def _own_kind(otherwise: bytes) -> bytes:
+    """The same of the interpreter that runs; that of `otherwise` where it cannot be read."""
+    try:
+        with open("/proc/self/exe", "rb") as file:
+            own = file.read(20)
+    except OSError:
+        own = otherwise
+    return _kind(own)
+
+
 def _at(file: BinaryIO, offset: int, size: int) -> bytes:
+    if size > LARGEST_PART:
+        raise OverflowError("a damaged file")
     file.seek(offset)
     return file.read(size)
 

@@ -78,8 +78,46 @@ def test_what_is_no_library_is_passed_over(alone):
     (alone / "libopenblas.so").write_bytes(b"\x7fELF\x02\x01" + bytes(10))
     assert list(linked.candidates()) == []
     head = b"\x7fELF\x02\x01" + bytes(26) + struct.pack("<QQIHHHHHH", 1 << 62, 0, 0, 64, 56, 3, 0, 0, 0)
-    (alone / "libopenblas.so").write_bytes(head)
+    with open("/proc/self/exe", "rb") as file:
+        machine = file.read(20)[18:]
+    (alone / "libopenblas.so").write_bytes(head[:18] + machine + head[20:])
     assert list(linked.candidates()) == []
+
+
+def test_a_file_for_another_machine_or_a_damaged_one_does_not_hide_the_right_one(alone, monkeypatch, tmp_path):
+    """A copy of a real library with the machine of another architecture, then with a table of 2^50 bytes."""
+    with open(_ctypes.__file__, "rb") as file:
+        right = file.read()
+    later, path = tmp_path / "later", alone / "libopenblas.so"
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(later))
+    for folder in (alone, later):
+        folder.mkdir()
+        (folder / path.name).write_bytes(right)
+    assert [one.path for one in linked.candidates()] == [str(path), str(later / path.name)]
+    (start,), (count,) = struct.unpack_from("=Q", right, 32), struct.unpack_from("=H", right, 56)
+    heads = [start + 56 * index for index in range(count)]
+    (dynamic,) = [at for at in heads if struct.unpack_from("=I", right, at) == (2,)]
+    huge = right[: dynamic + 32] + struct.pack("=Q", 1 << 50) + right[dynamic + 40 :]
+    for wrong in (right[:18] + struct.pack("=H", 0xFEED) + right[20:], huge):
+        path.write_bytes(wrong)
+        assert [one.path for one in linked.candidates()] == [str(later / path.name)]
+
+
+@needs_gcc
+def test_of_builds_that_count_the_first_with_headers_is_taken(alone, monkeypatch, tmp_path):
+    """Whatever is beside the first: nothing, a pkg-config file that cannot be read, one that names another folder."""
+    first = made(alone, "libopenblas.so", "-fopenmp")
+    other = tmp_path / "other" / "lib" / "libopenblas.so"
+    other.parent.mkdir(parents=True)
+    shutil.copy(first, other)
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(other.parent))
+    assert linked.openblas().path == str(first), "none has any"
+    (tmp_path / "other" / "include").mkdir()
+    (tmp_path / "other" / "include" / "cblas.h").touch()
+    (alone / "pkgconfig" / "openblas.pc").mkdir(parents=True)  # opening a folder fails for root too
+    assert linked.openblas().path == str(other)
+    (alone / "pkgconfig" / "openblas-openmp.pc").write_text(f"x=1\nincludedir = {tmp_path}/other/include\n")
+    assert linked.openblas().path == str(first)
 
 
 def test_it_reads_what_objdump_reads():

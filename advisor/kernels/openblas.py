@@ -7,7 +7,6 @@ runtime, and asked for its build by its own functions. What is in the way elsewh
 from __future__ import annotations
 
 import functools
-import glob
 import json
 import os
 import re
@@ -78,15 +77,25 @@ def find() -> Found:
     library = linked.openblas()
     if library is None:
         return _refused()
-    folder = headers(library)
-    if not folder:
+    if not linked.headers(library):
         return Found(None, f"{_base(library)} is here without its cblas.h", REMEDY)
     compiler = next((one for one in compilers() if one.runtime == linked.RUNTIME), None)
     if compiler is None:
         return Found(
             None, f"no C compiler that links {linked.RUNTIME}, as {_base(library)} does", "Debian: apt-get install gcc"
         )
-    return _found(library, compiler, cache_dir())
+    return _with_another(_found(library, compiler, cache_dir()), library)
+
+
+def _with_another(found: Found, library: Shared) -> Found:
+    """What is in the way of one build, and where another is that may do."""
+    if found.tool is not None:
+        return found
+    others = (one for one in linked.candidates() if linked.counts(one) and linked.headers(one))
+    other = next((one for one in others if one.path != library.path), None)
+    if other is None:
+        return found
+    return found._replace(remedy=f"put {os.path.dirname(other.path)}, which has another, first in LIBRARY_PATH")
 
 
 def _refused() -> Found:
@@ -175,7 +184,7 @@ def core_note() -> str:
     """A sentence where OPENBLAS_CORETYPE makes it take this CPU for another than it would by itself, else empty."""
     told, library = os.environ.get(CORE), linked.openblas()
     compiler = next((one for one in compilers() if one.runtime == linked.RUNTIME), None)
-    if not told or library is None or compiler is None or not headers(library):
+    if not told or library is None or compiler is None or not linked.headers(library):
         return ""
     taken, own = ask(library, compiler, own_core=False), ask(library, compiler)
     if taken is None or own is None or taken.core == own.core:
@@ -186,7 +195,7 @@ def core_note() -> str:
 def options(library: Shared) -> list[str]:
     """What a compiler is told to compile and link against it, after the sources."""
     folder = os.path.dirname(library.path)
-    return [f"-I{headers(library)}", library.path, f"-Wl,-rpath,{folder}"]
+    return [f"-I{linked.headers(library)}", library.path, f"-Wl,-rpath,{folder}"]
 
 
 def link_options(tool: Compiler) -> list[str]:
@@ -199,28 +208,6 @@ def link_options(tool: Compiler) -> list[str]:
     if library is None:
         raise UnknownName("the library must be where it was found", got=tool.path, next_step=REMEDY)
     return options(library)
-
-
-def headers(library: Shared) -> str:
-    """The folder of the cblas.h that belongs to it, empty where there is none.
-
-    The pkg-config file beside the library says where; without one, by the library's own place: Debian has a folder
-    of the build's name among the headers, others PREFIX/include or PREFIX/include/openblas.
-    """
-    folder = os.path.dirname(library.path)
-    by_name = folder.replace("/lib/", "/include/", 1)
-    prefix = os.path.dirname(folder)
-    places = [*_included(folder), by_name, *(os.path.join(prefix, "include", name) for name in ("", LIBRARY))]
-    return next((place.rstrip("/") for place in places if os.path.isfile(os.path.join(place, "cblas.h"))), "")
-
-
-def _included(folder: str) -> list[str]:
-    """The `includedir` lines of the pkg-config files beside a library; one with a variable in it is left out."""
-    found = []
-    for path in sorted(glob.glob(os.path.join(glob.escape(folder), "pkgconfig", "openblas*.pc"))):
-        with open(path, encoding="utf-8", errors="replace") as file:
-            found += re.findall(r"^includedir\s*=\s*(/[^$\s]*)\s*$", file.read(), re.M)
-    return found
 
 
 def _base(library: Shared) -> str:

@@ -102,7 +102,7 @@ def test_numpys_own_is_one_that_does_not_count():
 @needs_openblas
 def test_without_its_headers_or_a_compiler_of_its_runtime_that_is_the_reason(monkeypatch):
     with monkeypatch.context() as patch:
-        patch.setattr(openblas, "headers", lambda library: "")
+        patch.setattr(linked, "headers", lambda library: "")
         assert "cblas.h" in openblas.find().reason
     monkeypatch.setattr(openblas, "compilers", lambda: tuple(o for o in compilers() if o.runtime != "libgomp"))
     found = openblas.find()
