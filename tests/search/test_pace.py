@@ -147,6 +147,34 @@ def test_a_run_that_has_no_race_yet_looks_on_past_its_share_until_two_choices_ra
     assert len(first.standings) > 1
 
 
+def test_the_first_race_of_a_run_may_end_a_moment_after_the_budget(tmp_path):
+    """The first look took all of it: its choice is in a table all the same."""
+    asked = request((4096,), budget_s=8.0, trial_limit_s=20.0)
+    slow = Slow(asked)
+    slow.overhead_s = 0.25
+
+    def measure(problem, choice, ask):
+        slow.clock.now += 0.0 if slow.asked else 8.0  # inputs and reference
+        return Slow.measure(slow, problem, choice, ask)
+
+    slow_first = SimpleNamespace(measure=measure, prepare=slow.prepare)
+    with Log(str(tmp_path / "m.jsonl")) as log:
+        outcome = tune(asked, slow_first, log, clock=slow.clock)
+    assert len(outcome.trials) == 1
+    assert len(outcome.verdicts) == 1
+
+
+def test_calls_too_long_for_the_time_left_are_not_repeated(tmp_path):
+    long_n, asked = 1 << 22, {}
+    for budget_s in (20.0, 1e4):
+        slow = Slow(request((long_n,), budget_s=budget_s))
+        with Log(str(tmp_path / f"{budget_s}.jsonl")) as log:
+            tune(request((long_n,), budget_s=budget_s), slow, log, clock=slow.clock)
+        asked[budget_s] = slow.asked[0][2]
+    assert (asked[20.0].samples, asked[20.0].quiet) == (1, False)
+    assert (asked[1e4].samples, asked[1e4].quiet) == (5, True)
+
+
 def test_what_the_end_of_the_budget_cuts_off_has_not_failed(tmp_path):
     """It is in no log and in no count; a later run finds it as it was."""
     seen = []
