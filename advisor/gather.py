@@ -266,6 +266,14 @@ def rules(sections: Sources) -> tuple[Rules, list[str]]:
     return found, notes
 
 
+def most_won(found: list[tuple[Json, Json]], axes: Json) -> Json | None:
+    """The process part whose rule fits a shape that was not tuned and whose choices won at most tuned n; None without."""
+    from advisor.rules import shape_of
+
+    fitting = [rule for _, rule in found if rule["wins"] and shape_of(rule, axes) is not None]
+    return max(fitting, key=lambda rule: rule["wins"])["process"] if fitting else None
+
+
 def by_rule(site: Site, found: list[tuple[Json, Json]], axes: Json) -> tuple[Ranges | None, str]:
     """The ranges of a shape that was not tuned, by the first rule that was learned for such shapes and the running
     process part; where there is none, None, and a clause on the process parts for which there is one."""

@@ -18,7 +18,7 @@ from bisect import bisect_right
 
 from advisor.answers import Answer
 from advisor.errors import BadInput
-from advisor.gather import by_rule, files, further, group, groups, is_for, read, rules
+from advisor.gather import by_rule, files, further, group, groups, is_for, most_won, read, rules
 from advisor.paths import machine_dir
 from advisor.ranges import BETTER, default_answer, start_with, wins
 from advisor.site import Site, describe_file, describe_here, device_here, running_memory_policy, running_process, share
@@ -198,7 +198,7 @@ class Policy:
         given = {name: value for name, value in axes.items() if value is not None}
         found = _meant([key for key in self._groups if key[0] == kernel], given)
         if len(found) != 1:
-            return own
+            return own if found or own.basis != "DEFAULT" else self._best_by_rule(own, kernel, n, given)
         answers = [(section, self._under(found[0], section, n)) for _, section in self._sections[found[0]]]
         won = [] if self.site.part else [pair for pair in answers if wins(pair[0], n, self.site.objective)]
         if any(is_for(section["process"], self.site) for section, _ in won):
@@ -209,12 +209,24 @@ class Policy:
         section, fastest = min(answers, key=lambda pair: _time(pair[1], n))
         return _started(section, fastest) if _time(own, n) > BETTER * _time(fastest, n) else own
 
+    def _best_by_rule(self, own: Answer, kernel: str, n: int, axes: dict[str, Any]) -> Answer:
+        """What `best` says of a shape that was not tuned, where there is no rule for the running process part."""
+        found = self._rules.get(kernel)
+        process = most_won(found, axes) if found else None
+        if found is None or process is None:
+            return own
+        ruled, _ = by_rule(self._started(process), found, axes)
+        answer = own if ruled is None else _at(ruled, n)
+        return own if answer.basis == "DEFAULT" else _started({"process": process}, answer)
+
+    def _started(self, process: Json) -> Site:
+        """The site as if the process had been started with a process part."""
+        memory = process.get("memory_policy") or "default"
+        return self.site._replace(wait_policy=process["wait_policy"], spin=process["spin"], memory_policy=memory)
+
     def _under(self, key: Key, section: Json, n: int) -> Answer:
         """The answer at n under the process part of a section."""
-        process = section["process"]
-        memory = process.get("memory_policy") or "default"
-        site = self.site._replace(wait_policy=process["wait_policy"], spin=process["spin"], memory_policy=memory)
-        return _at(group(site, self._sections[key]), n)
+        return _at(group(self._started(section["process"]), self._sections[key]), n)
 
     def problems(self, kernel: str | None = None) -> tuple[dict[str, Any], ...]:
         """What the tables can answer: dicts with kernel and the axes to hand to `choose`."""

@@ -115,7 +115,7 @@ def section(rule: Json, shape: Json, dtype: str) -> Json:
         for low, high, leaf in pieces(rule, shape, dtype)
     ]
     regret, shapes = rule["validated_regret"], rule["shapes"]
-    known = "" if regret is None else f"; each left out in turn, it took {regret:.3g} times the best"
+    known = "" if regret is None else f"; each left out in turn, it was {regret - 1:.1%} above the best"
     origin = {
         "rung": "rule",
         "validated_regret": regret,
@@ -174,6 +174,8 @@ def _check(rule: Json) -> None:
             raise ValueError(f"node {at} makes no sense")
     if not (_index(low, 1, high + 1) and _index(high, 1, 1 << 62) and rule["dtypes"]):
         raise ValueError("a rule has an n from low to high, and a dtype")
+    if not _index(rule["wins"], 0, 1 << 62):
+        raise ValueError("wins is a count")
     regret = rule["validated_regret"]
     if regret is not None and not 1 <= regret < float("inf"):
         raise ValueError("validated_regret is null or at least 1")

@@ -118,6 +118,9 @@ def test_a_rule_is_for_its_process_part_alone(home, monkeypatch):
     other = Policy.load().choose("decode", 100, batch=4, **AXES)
     assert other.basis == "DEFAULT"
     assert "start the process with OMP_WAIT_POLICY=passive" in other.why
+    best = Policy.load().best("decode", 100, batch=4, **AXES)
+    assert (best.basis, best.rung, best.wait_policy) == ("INTERPOLATED", "rule", "passive")
+    assert best.why.endswith("start the process with OMP_WAIT_POLICY=passive")
     monkeypatch.setattr(site, "started_environment", lambda: {"OMP_WAIT_POLICY": "passive"})
     monkeypatch.setenv("OMP_WAIT_POLICY", "passive")
     assert Policy.load().choose("decode", 100, batch=4, **AXES).basis == "INTERPOLATED"

@@ -113,6 +113,7 @@ def _rule(sections: Sequence[Section], verdicts: Sequence[Verdict], trials: Sequ
         "default": codec.to_json(first.default),
         "depends": list(first.rows[0].depends),
         "shapes": len(ground.shapes),
+        "wins": sum(len(dict(section.wins).get(section.objective, ())) for section in sections),
         "validated_regret": None if regret is None else round(regret, 4),
     }
 
