@@ -9,7 +9,13 @@
 #define ADV_R 4 /* outputs at once: rows of weights read side by side */
 #endif
 
-#define ROWS 4 /* rows of x that meet a row of weights while it is in registers */
+/* Rows of x that meet R rows of weights at once: as many as keep all sums, the R vectors of weights and one of x in
+   registers, of which there are 32 with AVX-512 and 16 else. */
+#if defined(__AVX512VL__)
+#define ROWS (ADV_R == 4 ? 6 : 8)
+#else
+#define ROWS (ADV_R == 4 ? 2 : ADV_R == 2 ? 6 : 8)
+#endif
 
 #define LINE (64 / REAL_BYTES) /* numbers in a cache line */
 
@@ -49,14 +55,21 @@ typedef struct {
     int64_t to_row;
 } Product;
 
+/* R outputs from r on, for M rows of x at a time from row m on, as long as there are so many. Returns the row after. */
+INLINE int64_t dots_by(const int M, const int R, const Product *p, int64_t r, int64_t m) {
+    for (; m + M <= p->rows; m += M) {
+        int64_t ahead = m ? 0 : p->ahead; /* later rows of x find the weights in a cache */
+        dots(M, R, p->x + m * p->x_row, p->x_row, p->w + r * p->depth, p->depth, ahead, p->to + m * p->to_row + r, p->to_row);
+    }
+    return m;
+}
+
 /* R outputs from r on, for all rows of x. */
 INLINE void dots_of(const int R, const Product *p, int64_t r) {
-    const real *w = p->w + r * p->depth;
-    int64_t m = 0, ahead = p->ahead;
-    for (; m + ROWS <= p->rows; m += ROWS, ahead = 0)
-        dots(ROWS, R, p->x + m * p->x_row, p->x_row, w, p->depth, ahead, p->to + m * p->to_row + r, p->to_row);
-    for (; m < p->rows; m++, ahead = 0)
-        dots(1, R, p->x + m * p->x_row, p->x_row, w, p->depth, ahead, p->to + m * p->to_row + r, p->to_row);
+    int64_t m = dots_by(ROWS, R, p, r, 0);
+    if (ROWS > 4) m = dots_by(4, R, p, r, m);
+    if (ROWS > 2) m = dots_by(2, R, p, r, m);
+    dots_by(1, R, p, r, m);
 }
 
 /* Outputs first .. end - 1. */
