@@ -24,16 +24,23 @@ from advisor.validate.records import (
     Series,
 )
 from advisor.validate.section_six import SECTION_SIX
-from advisor.validate.verdicts import CLEAR, Case, Evidence, above, below, verdict, words
+from advisor.validate.verdicts import (
+    APART,
+    CLEAR,
+    PARITY,
+    Case,
+    Evidence,
+    above,
+    below,
+    decided,
+    outside,
+    verdict,
+    within,
+    words,
+)
 
 EXPONENT_BAND = 0.25
 """An exponent so far from the predicted one still counts: the paper's own, from single shots, lie up to 0.37 away."""
-
-PARITY = 1.25
-"""Ratios between 1 / PARITY and PARITY are parity: the paper calls its 1.19 that."""
-
-APART = 1.01
-"""Ratios of separate races that differ by less are not told apart: a race of eleven rounds sees no less."""
 
 STALLED = 10.0
 """Slower than that by adding threads is no matter of caches or bandwidth: those cost a factor of a few."""
@@ -120,8 +127,11 @@ def best_grows(evidence: Evidence) -> Case:
     capped = {min(c.published, most) for c in lines if c.published is not None}
     if len(capped) < 2 and lines[0].best >= lines[-1].best:
         return Case(ours, NOT_TESTABLE, f"the paper's own table, cut at {most} threads, shows no growth at these n")
-    grew = lines[0].best < lines[-1].best and lines[-1].best not in lines[0].tied
-    return Case(ours, verdict(grew), f"counts up to {most}; the paper's go to {published.THREADS}")
+    first, last = ((line.best, *line.tied) for line in (lines[0], lines[-1]))
+    why = f"counts up to {most}; the paper's go to {published.THREADS}"
+    if max(first) < min(last) or max(last) <= min(first):
+        return Case(ours, verdict(max(first) < min(last)), why)
+    return Case(ours, NOT_TESTABLE, f"{why}; the best counts of the two ends are not told apart")
 
 
 def small_n_hurt(evidence: Evidence) -> Case:
@@ -138,7 +148,7 @@ def small_n_hurt(evidence: Evidence) -> Case:
         return Case(ours, REPRODUCED, f"{most} CPUs where the paper has {published.THREADS}")
     if most <= (first.published or 0):
         return Case(ours, NOT_TESTABLE, f"the paper's best there, {first.published} threads, is all we have or more")
-    return Case(ours, NOT_REPRODUCED, f"under {CLEAR}x on {most} CPUs")
+    return decided(False, below(over, CLEAR), (ours, f"the limit is {CLEAR}x, on {most} CPUs"), over)
 
 
 def _published_exponents() -> str:
@@ -161,11 +171,8 @@ def quadratic(evidence: Evidence) -> Case:
     ours = f"{form}: {words(whole.exponent)} from n={whole.low_n} to {whole.high_n}, last step {words(last.exponent)}"
     low, high = (whole.by_flops + side * EXPONENT_BAND for side in (-1, 1))
     why = f"predicted {whole.by_flops:.2f} by flops, {whole.by_moved:.2f} by elements moved; band {EXPONENT_BAND}"
-    if low <= whole.exponent.value <= high:
-        return Case(ours, REPRODUCED, why)
-    if whole.exponent.low is None or not (above(whole.exponent, high) or below(whole.exponent, low)):
-        return Case(ours, NOT_TESTABLE, f"{why}; too noisy, or too few rounds, to tell it from that")
-    return Case(ours, NOT_REPRODUCED, why)
+    found = whole.exponent
+    return decided(within(found, low, high), outside(found, low, high), (ours, why), found)
 
 
 def speed_up(evidence: Evidence) -> Case:
@@ -180,7 +187,8 @@ def speed_up(evidence: Evidence) -> Case:
     if last.n < LARGE_N:
         return Case(ours, NOT_TESTABLE, f"the largest n is under {LARGE_N}")
     why = f"at least {EFFICIENCY} a CPU; fewer CPUs share more bandwidth each"
-    return Case(ours, verdict(share >= EFFICIENCY), why)
+    least = EFFICIENCY * evidence.node.cpus
+    return decided(above(up, least), below(up, least), (ours, why), up)
 
 
 # --- section 4 ---
@@ -205,7 +213,8 @@ def fused_wins(evidence: Evidence) -> Case:
         return Case("-", NOT_TESTABLE, "no fused variant ran beside forward + backward")
     if found.n < FUSION_N:
         return Case(_fusion_words(found), NOT_TESTABLE, f"n={FUSION_N} was not measured: ask for it, with more budget")
-    return Case(_fusion_words(found), verdict(below(found.ratio, 1.0)), "below 1 with its whole interval")
+    ours = (_fusion_words(found), "below 1 with its whole interval")
+    return decided(below(found.ratio, 1.0), above(found.ratio, 1 / APART), ours, found.ratio)
 
 
 def fused_alone(evidence: Evidence) -> Case:
@@ -215,10 +224,9 @@ def fused_alone(evidence: Evidence) -> Case:
         return Case("-", NOT_TESTABLE, "no fused variant ran beside forward + backward with one thread")
     if found.n < LARGE_N:
         return Case(_fusion_words(found), NOT_TESTABLE, f"the largest n is under {LARGE_N}")
-    good = 1 / PARITY <= found.ratio.value <= PARITY
-    return Case(
-        _fusion_words(found), verdict(good), f"within {1 / PARITY:.2f} and {PARITY}; the paper's n is {FUSION_N}"
-    )
+    limits = 1 / PARITY, PARITY
+    ours = (_fusion_words(found), f"within {limits[0]:.2f} and {PARITY}; the paper's n is {FUSION_N}")
+    return decided(within(found.ratio, *limits), outside(found.ratio, *limits), ours, found.ratio)
 
 
 def fused_scales(evidence: Evidence) -> Case:
@@ -234,8 +242,10 @@ def fused_scales(evidence: Evidence) -> Case:
     ours = f"{_fusion_words(alone)}; {words(wide.ratio)} with {most}T"
     if wide.n < LARGE_N:
         return Case(ours, NOT_TESTABLE, f"the largest n is under {LARGE_N}")
-    grew = below(wide.ratio, (alone.ratio.low or alone.ratio.value) / APART)
-    return Case(ours, verdict(grew), "the intervals must lie apart; the paper's n is 4096")
+    why = f"the intervals must lie apart; the paper's n is {FUSION_N}"
+    grew = below(wide.ratio, (alone.ratio.low or 0.0) / APART)
+    same_or_less = above(wide.ratio, (alone.ratio.high or math.inf) / APART)
+    return decided(grew, same_or_less, (ours, why), wide.ratio, alone.ratio)
 
 
 def stack_crash(evidence: Evidence) -> Case:
@@ -244,10 +254,11 @@ def stack_crash(evidence: Evidence) -> Case:
         return Case("-", NOT_TESTABLE, "backward and fused were not asked for, or have no variants")
     limit = evidence.node.stack_limit_bytes
     under = "no stack limit" if limit is None else f"stack limit {limit / 2**20:.0f} MB"
-    crashed = [check for check in evidence.stack if check.status != "ok"]
-    ours = f"{len(evidence.stack) - len(crashed)} of {len(evidence.stack)} variants right at 8 MB, {under}"
-    if crashed:
-        return Case(f"{ours}; {crashed[0].variant}: {crashed[0].status}", REPRODUCED, crashed[0].reason[:120])
+    failed = sorted((check for check in evidence.stack if check.status != "ok"), key=lambda c: c.status != "crashed")
+    ours = f"{len(evidence.stack) - len(failed)} of {len(evidence.stack)} variants right at 8 MB, {under}"
+    if failed:
+        found = REPRODUCED if failed[0].status == "crashed" else NOT_TESTABLE
+        return Case(f"{ours}; {failed[0].variant}: {failed[0].status}", found, failed[0].reason[:120])
     return Case(ours, NOT_REPRODUCED, f"as meant: no reductions of arrays; {STACK_TEST}")
 
 
@@ -334,13 +345,7 @@ def crowd_costs(evidence: Evidence) -> Case:
     n, worst = max(lines, key=lambda line: line[1].value)
     ours = f"at most {words(worst)}x, at n={n}"
     why = f"{2 * evidence.node.cpus} threads on {evidence.node.cpus} CPUs, spinning as the runtime does by default"
-    if worst.low is None:
-        return Case(ours, NOT_TESTABLE, "too few rounds for an interval")
-    if above(worst, CROWD_WORST):
-        return Case(ours, NOT_REPRODUCED, why)
-    if not below(worst, CROWD_WORST):
-        return Case(ours, NOT_TESTABLE, f"the interval holds {CROWD_WORST}: this machine was too busy to tell")
-    return Case(ours, REPRODUCED, why)
+    return decided(below(worst, CROWD_WORST), above(worst, CROWD_WORST), (ours, why), worst)
 
 
 def crowd_pays(evidence: Evidence) -> Case:
@@ -350,6 +355,5 @@ def crowd_pays(evidence: Evidence) -> Case:
         return Case("-", NOT_TESTABLE, f"no n from {CROWD_N} on was measured with twice as many threads as CPUs")
     n, best = min(lines, key=lambda line: line[1].value)
     ours = f"{1 / best.value:.2f}x as fast at n={n}"
-    if best.low is None:
-        return Case(ours, NOT_TESTABLE, "too few rounds for an interval")
-    return Case(ours, verdict(below(best, 1 / CLEAR)), f"faster by {CLEAR}x at least; the paper has {CROWD_GAIN}x")
+    why = f"faster by {CLEAR}x at least; the paper has {CROWD_GAIN}x"
+    return decided(below(best, 1 / CLEAR), above(best, 1 / CLEAR), (ours, why), best)

@@ -121,7 +121,7 @@ def _crossover(group: Sequence[Series], node: Node) -> Crossover:
     by_threads = {one.threads: one for one in sorted(group, key=lambda s: s.threads)}
     best = min(group, key=lambda s: smooth_p25(s.samples_ns))
     ratios = {threads: ratio(one, best) for threads, one in by_threads.items() if one is not best}
-    tied = tuple(threads for threads, over in ratios.items() if over.low is not None and over.low <= 1)
+    tied = tuple(threads for threads, over in ratios.items() if over.low is None or over.low <= 1)
     problem = best.problem
     rows = {row.n: row for row in published.forward()} if problem.kernel == "forward" else {}
     row = rows.get(problem.n)

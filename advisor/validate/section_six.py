@@ -6,8 +6,21 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from advisor.validate import judge
-from advisor.validate.records import NOT_TESTABLE, Crossover, Estimate, Language, Series
-from advisor.validate.verdicts import Case, Evidence, above, below, verdict, words
+from advisor.validate.records import NOT_TESTABLE, Estimate, Language, Series
+from advisor.validate.verdicts import (
+    APART,
+    FEW,
+    NOISY,
+    PARITY,
+    Case,
+    Evidence,
+    above,
+    below,
+    decided,
+    verdict,
+    within,
+    words,
+)
 
 BLOCK = "block"
 
@@ -41,7 +54,7 @@ def _undecided(lines: Sequence[Language]) -> Case | None:
     if not lines:
         return Case("-", NOT_TESTABLE, "not measured in both languages: no Fortran compiler, no time, or not asked for")
     if any(one.ratio.low is None for one in lines):
-        return Case(_ratios(lines), NOT_TESTABLE, "too few rounds for an interval")
+        return Case(_ratios(lines), NOT_TESTABLE, FEW)
     return None
 
 
@@ -53,7 +66,8 @@ def c_is_faster(evidence: Evidence) -> Case:
         return undecided
     faster = [one for one in lines if below(one.ratio, 1.0)]
     why = f"C is faster at {len(faster)} of {len(lines)} sizes, its whole interval below 1; compilers differ by version"
-    return Case(_ratios(lines), verdict(len(faster) == len(lines)), why)
+    slower = any(above(one.ratio, 1 / APART) for one in lines)
+    return decided(len(faster) == len(lines), slower, (_ratios(lines), why))
 
 
 def no_pattern(evidence: Evidence) -> Case:
@@ -65,8 +79,11 @@ def no_pattern(evidence: Evidence) -> Case:
     if len(lines) < FEWEST_SIZES:
         return Case(_ratios(lines), NOT_TESTABLE, f"fewer than {FEWEST_SIZES} sizes")
     mixed = any(below(one.ratio, 1.0) for one in lines) and any(above(one.ratio, 1.0) for one in lines)
-    level = all(not below(one.ratio, 1.0) and not above(one.ratio, 1.0) for one in lines)
+    tied = [one.ratio for one in lines if not below(one.ratio, 1.0) and not above(one.ratio, 1.0)]
+    level = len(tied) == len(lines)
     why = "no pattern: either language is faster somewhere, or none anywhere; the paper's are single shots"
+    if not mixed and not all(within(one, 1 / PARITY, PARITY) for one in tied):
+        return Case(_ratios(lines), NOT_TESTABLE, f"{why}; {NOISY}")
     return Case(_ratios(lines), verdict(mixed or level), why)
 
 
@@ -79,15 +96,15 @@ def _block(evidence: Evidence, threads: int) -> list[Series]:
 
 
 def _steps(line: Sequence[Series]) -> list[tuple[int, int, Estimate]]:
-    """(n, next n, time over time) of neighbouring sizes."""
+    """(n, next n, time over time a doubling) of neighbouring sizes, however far apart these are."""
     found = [judge.growth_between(low, high) for low, high in pairwise(line)]
-    return [(one.low_n, one.high_n, _factor(one.exponent, one.high_n / one.low_n)) for one in found]
+    return [(one.low_n, one.high_n, _doubling(one.exponent)) for one in found]
 
 
-def _factor(exponent: Estimate, span: float) -> Estimate:
-    """What an exponent means over sizes so far apart."""
-    ends = [None if end is None else span**end for end in (exponent.low, exponent.high)]
-    return Estimate(span**exponent.value, ends[0], ends[1])
+def _doubling(exponent: Estimate) -> Estimate:
+    """What an exponent means for twice the size."""
+    low, high = (None if end is None else 2**end for end in (exponent.low, exponent.high))
+    return Estimate(2**exponent.value, low, high)
 
 
 def jumps(evidence: Evidence) -> Case:
@@ -99,12 +116,10 @@ def jumps(evidence: Evidence) -> Case:
     ends = [one for one in line if one.problem.n in (JUMP_FROM, JUMP_TO)]
     ((_, _, step),) = _steps(ends)
     flops = ends[1].flops / ends[0].flops
-    others = [f"{words(one)}x from n={low}" for low, high, one in _steps(line) if high <= JUMP_FROM]
+    others = [f"{words(one)}x a doubling from n={low}" for low, high, one in _steps(line) if high <= JUMP_FROM]
     ours = f"{line[0].variant}: {words(step)}x; before it {', '.join(others) or 'nothing'}"
     why = f"a jump is {JUMP}x; flops grow by {flops:.1f}x"
-    if not above(step, JUMP) and not below(step, JUMP):
-        return Case(ours, NOT_TESTABLE, f"{why}; the interval holds that")
-    return Case(ours, verdict(above(step, JUMP)), why)
+    return decided(above(step, JUMP), below(step, JUMP), (ours, why), step)
 
 
 def mild(evidence: Evidence) -> Case:
@@ -118,13 +133,15 @@ def mild(evidence: Evidence) -> Case:
     ours = f"{names[0]}: " + ", ".join(f"{words(c.all_over_best)}x at n={c.n}" for c in lines)
     nodes = evidence.node.numa_nodes
     where = f"{most} CPUs on {nodes} NUMA node{'s' * (nodes != 1)}, where the paper has 128 on 8"
-    over = [c for c in lines if above(_penalty(c), MILD_PENALTY if c.n >= MILD_N else WORST_PENALTY)]
-    good = f"at most {WORST_PENALTY}x, and {MILD_PENALTY}x from n={MILD_N} on; {where}"
-    return Case(ours, verdict(not over), good)
+    found = [(c.all_over_best, _most(c.n)) for c in lines if c.all_over_best is not None]
+    under, over = (all(below(*one) for one in found), any(above(*one) for one in found))
+    why = f"at most {WORST_PENALTY}x, and {MILD_PENALTY}x from n={MILD_N} on; {where}"
+    return decided(under, over, (ours, why), *(one for one, _ in found))
 
 
-def _penalty(found: Crossover) -> Estimate:
-    return found.all_over_best or Estimate(1.0, None, None)
+def _most(n: int) -> float:
+    """What all threads may cost over the best."""
+    return MILD_PENALTY if n >= MILD_N else WORST_PENALTY
 
 
 SECTION_SIX = (
