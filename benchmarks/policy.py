@@ -34,6 +34,7 @@ from tune_rows import fresh_race, regrets
 from advisor.arguments import sizes
 from advisor.codec import to_json
 from advisor.concluding import held_out_sizes
+from advisor.errors import AdvisorError
 from advisor.kernels.executor import Executor
 from advisor.kernels.executors import pool_for
 from advisor.kernels.pool import WorkerPool
@@ -240,7 +241,12 @@ def measure(rows: Rows, asked: argparse.Namespace, until: float, keep: Callable[
     """Make the rows that are missing, as far as time goes. Returns what was left out and why."""
     kernels, notes = asked.kernels.split(","), list[str]()
     budget_s = TUNE_SHARE * asked.seconds / len(kernels)
-    grounds = [tuned(kernel, asked, budget_s) for kernel in kernels]
+    grounds = []
+    for kernel in kernels:
+        try:
+            grounds.append(tuned(kernel, asked, budget_s))
+        except AdvisorError as error:
+            notes.append(f"{kernel} has no table: {error}")
     todo = [(ground, problem) for ground in grounds for problem in held_out(ground, asked)]
     asked.wanted = [f"{problem.kernel} {problem.n}" for _, problem in todo]
     todo = [pair for pair in todo if f"{pair[1].kernel} {pair[1].n}" not in rows]
@@ -395,7 +401,8 @@ def main() -> int:
         os.environ["ADVISOR_HOME"] = os.path.abspath(home)
         notes += measure(rows, asked, until, lambda: write(asked.json, rows))
     show(rows, notes)
-    if not asked.wanted or any(name not in rows for name in asked.wanted):
+    absent = set(asked.kernels.split(",")) - {name.split()[0] for name in asked.wanted}
+    if absent or any(name not in rows for name in asked.wanted):
         return 3
     return 0 if all(one.met for one in judge(rows)) else 1
 
