@@ -14,7 +14,7 @@ from advisor.records import Choice, Measurement, Problem
 from advisor.search import bounds, nearby
 from advisor.search.features import Array
 from advisor.search.known import NEARBY
-from advisor.search.plan import EXCHANGE, LEAST_FINALISTS, costs, most_trials
+from advisor.search.plan import EXCHANGE, LEAST_FINALISTS, most_trials
 from advisor.search.run import Run, value_of
 from advisor.search.sampler import BATCH, FRESH, Batches, ListSampler
 from advisor.search.space import binary, cpu_budget
@@ -210,10 +210,9 @@ def _seeds_end(run: Run, place: Place, until: float) -> bool:
     """Whether no seed may be looked at any more. While nothing was raced in this run, two that ran are worth more than
     their share of the time: with them there is a race, and without one no table."""
     ran = [look for look in run.looks.get(place.problem, {}).values() if look.status == "ok"]
-    cost = costs(ran)
-    if run.verdicts or cost is None:
+    if run.verdicts or not ran:
         return run.out_of_time(until if run.verdicts else math.inf)
-    race_s = RACED_ROUNDS * len(ran[:LEAST_FINALISTS]) * cost.sample_s
+    race_s = RACED_ROUNDS * sum(look.kernel_s for look in ran[:LEAST_FINALISTS])  # inputs are there by then
     return run.out_of_time(run.deadline - race_s) or (len(ran) > 1 and run.out_of_time(until))
 
 
