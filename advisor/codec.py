@@ -10,6 +10,7 @@ import functools
 import hashlib
 import json
 import math
+import sys
 import types
 import typing
 from typing import Any
@@ -138,6 +139,7 @@ def _plain(cls: Any, data: Any, where: str) -> Any:
         not good
         or (isinstance(data, bool) and cls is not bool)
         or (isinstance(data, float) and not math.isfinite(data))
+        or (cls is float and abs(data) > sys.float_info.max)
     ):
         raise BadInput(f"{where} must be {cls.__name__}", got=data)
     return data

@@ -220,6 +220,8 @@ def recommend(
 ) -> tuple[Policy, list[tuple[Answer, int]]]:
     """The answers for every kernel, tabled shape and size, under the process part that is best for each.
 
+    Where nobody measured a kernel here and no shape is named, only its default shape is meant.
+
     Args:
         kernels: names, comma separated; `all`: every kernel that has a table.
         sizes: swept sizes.
@@ -233,7 +235,7 @@ def recommend(
         UnknownName: a kernel that is not installed and has no table.
         BadInput: an axis that none of the kernels has, or a shape or dtype that makes sense for none; no such device.
     """
-    from advisor.untuned import filled
+    from advisor.untuned import filled, narrowed
 
     if axes.get("regime", "warm") not in REGIMES:
         raise UnknownName("no such regime", got=axes["regime"], allowed=", ".join(REGIMES))
@@ -245,6 +247,7 @@ def recommend(
     policy = filled(policy, carried, where.machine, sizes)
     questions = [p for p in policy.problems() if p["kernel"] in names]
     questions = [p for p in questions if all(p.get(key, value) == value for key, value in given[p["kernel"]].items())]
+    questions = narrowed(policy, questions, given)
     if not questions:
         questions = [{"kernel": name, **given[name]} for name in _meant(names, given)]
     answers = [(question, policy.best(n=n, **question), n) for question in questions for n in sizes]

@@ -14,7 +14,10 @@ from typing import TYPE_CHECKING, NamedTuple, NoReturn
 from advisor.answers import Answer
 from advisor.errors import AdvisorError, BadInput
 from advisor.policy import launch
+from advisor.policy.launch import values
 from advisor.policy.launch.values import memory_policy
+from advisor.ranges import start_with
+from advisor.topology.files import span
 
 if TYPE_CHECKING:
     from advisor.lookup import Policy
@@ -53,12 +56,25 @@ class Setting(NamedTuple):
     memory: str
 
 
-def by_hand(asked: Asked, base: Answer | None) -> Answer:
+class Plan(NamedTuple):
+    """A setting, what that is in words, how it was come by, and what is to be known beside it.
+
+    `setting` None: the command runs as it is.
+    """
+
+    setting: Setting | None
+    what: str
+    basis: str
+    why: str
+    warnings: tuple[str, ...] = ()
+
+
+def by_hand(asked: Asked, base: Answer) -> Answer:
     """An answer with the parts asked for by hand in the place of its own.
 
     Args:
         asked: what was named.
-        base: what was recommended; None where nothing was asked.
+        base: what was recommended.
 
     Returns:
         An answer without figures: nobody measured this.
@@ -66,19 +82,62 @@ def by_hand(asked: Asked, base: Answer | None) -> Answer:
     Raises:
         PlacementError: a placement that makes no sense here, or has fewer CPUs than threads.
     """
+    named = {name: value for name, value in asked._asdict().items() if value is not None}
+    changed = base._replace(**named, basis=BY_HAND, why="asked for")
+    if asked.placement is None and asked.threads is None:
+        return changed
+    expression = base.placement if asked.placement is None else asked.placement
+    return _placed(changed, expression, asked.threads or base.threads)
+
+
+def _placed(answer: Answer, expression: str, threads: int | None) -> Answer:
+    """The answer with a team on this machine. `threads` None: as many as the placement has CPUs.
+
+    Raises:
+        PlacementError: the placement makes no sense here, or has fewer CPUs than threads.
+    """
     from advisor.identity import here
     from advisor.topology.placement import evaluate
 
-    start = base or Answer("by hand")
-    named = {name: value for name, value in asked._asdict().items() if value is not None}
-    changed = start._replace(**named, basis=BY_HAND, why="asked for")
-    if asked.placement is None and asked.threads is None:
-        return changed if base is not None else changed._replace(threads=len(os.sched_getaffinity(0)))
     site = here()
-    expression = start.placement if asked.placement is None and base is not None else asked.placement or ""
-    wanted = asked.threads or (None if base is None else base.threads)
-    cpus = evaluate(expression, site.array, site.allowed, wanted, site.groupings)
-    return changed._replace(placement=expression, cpus=cpus, threads=wanted or len(cpus or site.allowed))
+    cpus = evaluate(expression, site.array, site.allowed, threads, site.groupings)
+    return answer._replace(placement=expression, cpus=cpus, threads=threads or len(cpus or site.allowed))
+
+
+def alone(asked: Asked) -> Plan:
+    """What was named by hand, and nothing beside it.
+
+    Raises:
+        PlacementError: a placement that makes no sense here, or has fewer CPUs than threads.
+        BadInput: another value that makes no sense.
+    """
+    named = {name: value for name, value in asked._asdict().items() if value is not None}
+    answer = Answer("by hand", **named)
+    if asked.placement is not None:
+        answer = _placed(answer, asked.placement, asked.threads)
+    parts = _parts_of(asked, answer)
+    changes = {name: value for one in parts for name, value in one[1].items()}
+    setting = Setting(changes, answer.cpus, memory_policy(answer))
+    return Plan(setting, ", ".join(words for words, _ in parts), BY_HAND, "asked for; all else is as it was")
+
+
+def _parts_of(asked: Asked, answer: Answer) -> list[tuple[str, Mapping[str, str | None]]]:
+    """Words and variables of each part that was named."""
+    parts: list[tuple[str, Mapping[str, str | None]]] = []
+    team = values.team_variables(answer) if asked.threads is not None or answer.cpus is not None else {}
+    if asked.placement is not None:
+        words = f"threads {launch.team_words(answer)}" if team else "not pinned"
+        parts.append((words, {**team, **values.place_variables(answer)}))
+    elif team:
+        parts.append((f"threads {answer.threads}", team))
+    if asked.wait_policy is not None:
+        parts.append((f"wait policy {asked.wait_policy}", values.wait_variables(answer)))
+    if asked.spin is not None:
+        name = "GOMP_SPINCOUNT"
+        parts.append((f"{name}={asked.spin}", {name: values.wait_variables(answer)[name]}))
+    if asked.memory_policy is not None:
+        parts.append((f"memory policy {asked.memory_policy}", {}))
+    return parts
 
 
 def tuned_sizes(policy: Policy, kernels: Iterable[str]) -> tuple[int, ...]:
@@ -99,13 +158,21 @@ def setting(answer: Answer) -> Setting:
     return Setting(launch.variables(answer), answer.cpus, memory_policy(answer))
 
 
-def words(answer: Answer) -> str:
-    """What is set, and how that was come by, in one line."""
+def plan(answer: Answer) -> Plan:
+    """What an answer sets, in words too. DEFAULT sets nothing: nobody measured it here.
+
+    Raises:
+        BadInput: a value that a table must not hold.
+    """
+    if answer.basis == "DEFAULT":
+        return Plan(None, "the command runs as it is", answer.basis, answer.why, answer.warnings)
     if answer.device:
         what = f"{answer.variant} on {answer.device}"
     else:
         what = f"threads {launch.team_words(answer)}, {launch.process_words(answer)}"
-    return f"{what}; {answer.basis}: {answer.why}"
+    process = {"wait_policy": answer.wait_policy, "spin": answer.spin, "memory_policy": answer.memory_policy}
+    why = answer.why.replace(f"; {start_with(process)}", "")  # that is what is being done
+    return Plan(setting(answer), what, answer.basis, why, answer.warnings)
 
 
 def find(command: Sequence[str]) -> str:
@@ -119,11 +186,18 @@ def find(command: Sequence[str]) -> str:
         raise BadInput("a command must follow", got="none", next_step="for example: advisor run --n 4096 -- ./server")
     path = shutil.which(command[0])
     if path is None:
-        there = os.path.exists(command[0]) and os.sep in command[0]
-        rule = "the command must be an executable file" if there else "the command must be on PATH"
-        step = "make it executable, or name the program that reads it" if there else "check its name"
-        raise NoCommand(rule, NOT_RUNNABLE if there else NOT_FOUND, got=command[0], next_step=step)
+        raise _no_program(command[0])
     return path
+
+
+def _no_program(name: str) -> NoCommand:
+    """Why a name is no program."""
+    if os.sep not in name:
+        return NoCommand("the command must be on PATH", NOT_FOUND, got=name, next_step="check its name")
+    if not os.path.exists(name):
+        return NoCommand("the command must be a file that is there", NOT_FOUND, got=name, next_step="check its path")
+    step = "make it executable, or name the program that reads it"
+    return NoCommand("the command must be an executable file", NOT_RUNNABLE, got=name, next_step=step)
 
 
 def start(path: str, command: Sequence[str], wanted: Setting | None, say: Callable[[str], None]) -> NoReturn:
@@ -163,8 +237,13 @@ def _pin(wanted: Setting, say: Callable[[str], None]) -> None:
         return
     try:
         os.sched_setaffinity(0, wanted.cpus)
-    except (OSError, AttributeError) as error:
+        kept = os.sched_getaffinity(0)
+    except (OSError, AttributeError, OverflowError) as error:
         say(f"not pinned: {error}")
+        return
+    gone = [cpu for cpu in wanted.cpus if cpu not in kept]  # of CPUs that may not be used the kernel takes the others
+    if gone:
+        say(f"pinned to the other CPUs of the team alone: {span(sorted(gone))} may not be used now")
 
 
 def _place(wanted: Setting, say: Callable[[str], None]) -> None:

@@ -15,15 +15,13 @@ from advisor.paths import machine_dir
 from advisor.pipeline import Where, kernel_names, load
 from advisor.policy.single import Single, Timing, phases_of, single
 from advisor.policy.timings import Current, of_log, of_sections
+from advisor.search.log import NAMES
 
 if TYPE_CHECKING:
     from advisor.answers import Answer
     from advisor.lookup import Policy
 
 PREFILL, DECODE, TRAINING = "prefill", "decode", "training"
-
-LOGS = ("measurements.jsonl", "measurements.jsonl.gz")
-"""A machine's own log, and as shipped policies have it."""
 
 
 Axes = tuple[tuple[str, Any], ...]
@@ -173,7 +171,7 @@ def _timings(policy: Policy, questions: Sequence[Question], machine: str | None)
         found += of_sections(question.label, own, _current(question.kernel))
         if dtype and regime:
             labels[question.kernel, dtype, regime, tuple(sorted(axes.items()))] = question.label
-    logs = (os.path.join(folder, name) for name in LOGS)
+    logs = (os.path.join(folder, name) for name in NAMES)
     return found + [one for path in logs for one in of_log(path, labels, _current)]
 
 

@@ -87,9 +87,14 @@ def _single(found: Sheet) -> list[str]:
     lines = [f"where a server cannot switch: {_setting_words(best, found.setting)}"]
     lines.append(f"  loses    {best.loss:.1%} against switching ({_shares(best)})")
     lines.append(f"  sure     {best.basis}; settings compared: {best.compared}")
-    lines += [f"  unknown  {_cells(best.unmeasured)}: not measured under it"] if best.unmeasured else []
-    lines += [f"  missing  {_cells(best.unknown)}: not measured at all, so not part of it"] if best.unknown else []
-    return lines + _apply(found.setting)
+    return [*lines, *(f"  {name:<9}{words}" for name, words in left_out(best)), *_apply(found.setting)]
+
+
+def left_out(best: Single) -> list[tuple[str, str]]:
+    """What the single setting says nothing or little of: a name for a line, and the words."""
+    found = [("unknown", f"{_cells(best.unmeasured)}: not measured under it")] if best.unmeasured else []
+    missing = f"{_cells(best.unknown)}: not measured at all, so not part of it"
+    return [*found, *([("missing", missing)] if best.unknown else [])]
 
 
 def _on_host(found: Sheet) -> bool:

@@ -28,6 +28,7 @@ from advisor.signature.keep import with_earlier
 from advisor.topology.probe import probe, read_machine
 
 if TYPE_CHECKING:
+    from advisor.kernels.spec import KernelSpec
     from advisor.lookup import Policy
 
 SUFFIX = ".transfer.table.json"
@@ -84,15 +85,17 @@ def table_of(
     """
     try:
         here = here_of(kernel, machine, is_here)
-        wanted = _problems(here, sizes, dict(given or {}))
+        wanted = _problems_of(here.spec, sizes, given or {})
         return transferred(here, machines(kernel, machine), wanted)
     except AdvisorError:  # a guess that cannot be made is no reason to refuse the careful rule
         return None
 
 
-def _problems(here: Here, sizes: Sequence[int], given: dict[str, Any]) -> tuple[Problem, ...]:
-    dtype, regime = given.pop("dtype", "float32"), given.pop("regime", "warm")
-    return tuple(here.spec.problem(n, dtype, regime, **given) for n in sorted(set(sizes)))
+def _problems_of(spec: KernelSpec, sizes: Sequence[int], given: Mapping[str, Any]) -> tuple[Problem, ...]:
+    """What is asked at each size; entries that were not given have the kernel's defaults."""
+    shape = {"dtype": "float32", "regime": "warm", **given}
+    dtype, regime = shape.pop("dtype"), shape.pop("regime")
+    return tuple(spec.problem(n, dtype, regime, **shape) for n in sorted(set(sizes)))
 
 
 def filled(policy: Policy, given: Mapping[str, Mapping[str, Any]], path: str | None, sizes: Sequence[int]) -> Policy:
@@ -113,6 +116,43 @@ def filled(policy: Policy, given: Mapping[str, Mapping[str, Any]], path: str | N
         return policy
     tables = (table_of(name, machine, path is None, sizes, given[name]) for name in bare)
     return policy.extended([codec.to_json(table) for table in tables if table is not None])
+
+
+CARRIED = ("TRANSFERRED", "MODELLED")
+
+
+def narrowed(
+    policy: Policy, questions: Sequence[dict[str, Any]], given: Mapping[str, Mapping[str, Any]]
+) -> list[dict[str, Any]]:
+    """The questions that are meant where no shape was named.
+
+    Other machines measured some shapes that nobody asked for. Of a kernel of which this machine measured something,
+    that is meant; of one that others alone measured, its default shape, if that is among theirs.
+
+    Args:
+        policy: that answers.
+        questions: problems of its tables, see `Policy.problems`.
+        given: kernel -> entries of the shape, dtype and regime that were asked for.
+    """
+    kept: list[dict[str, Any]] = []
+    for name in dict.fromkeys(question["kernel"] for question in questions):
+        own = [question for question in questions if question["kernel"] == name]
+        kept += own if set(given[name]) - {"dtype", "regime"} else _meant(policy, name, own, given[name])
+    return [question for question in questions if question in kept]
+
+
+def _meant(policy: Policy, name: str, own: list[dict[str, Any]], given: Mapping[str, Any]) -> list[dict[str, Any]]:
+    carried = [
+        {"kernel": name, "dtype": section["dtype"], "regime": section["regime"], **dict(section["shape"])}
+        for section in policy.sections(name)
+        if section.get("basis") in CARRIED
+    ]
+    measured = [question for question in own if question not in carried]
+    if measured or name not in registry.kernels():
+        return measured or own
+    (problem,) = _problems_of(registry.spec(name), [1], given)
+    default = {"kernel": name, "dtype": problem.dtype, "regime": problem.regime, **dict(problem.shape)}
+    return [question for question in own if question == default] or own
 
 
 # --- advisor transfer ---
@@ -178,18 +218,20 @@ def _process_words(section: Section) -> str:
 
 
 def _ladder_words(origin: Mapping[str, Any]) -> list[str]:
-    """The ways that were checked, best first; what may be claimed."""
+    """The ways that were checked, best first; why nothing may be claimed."""
     ways = [
         f"{one['rung']}{' by ' + one['rule'] if one['rule'] else ''} {one['regret']:.3f} ({one['checked']} checked)"
         for one in origin["ladder"]
         if one["regret"] is not None
     ]
     checked = [f"time over the best with each known machine left out: {'; '.join(ways)}"] if ways else []
-    regret, models = origin["validated_regret"], origin["models"]
-    claim = f"validated regret {regret:.3f}" if regret else f"no validated regret: {models} of {MODELS} models known"
-    return [*checked, claim]
+    models = origin["models"]
+    return checked if models >= MODELS else [*checked, f"no validated regret: {models} of {MODELS} models known"]
 
 
 def _row_words(row: Row) -> str:
     threads = "" if row.choice.team is None else f", {row.choice.team.threads} threads"
-    return f"{choice_words(row.choice)}{threads}; {dict(row.extra)['why']}"
+    told = dict(row.extra)
+    regret = dict(told["origin"])["validated_regret"]
+    claim = "" if regret is None else f"; validated regret {regret:.3f}"
+    return f"{choice_words(row.choice)}{threads}; {told['why']}{claim}"

@@ -4,16 +4,16 @@ import json
 import os
 import shutil
 import signal
-import subprocess
 
 import pytest
 from commanding import Site
 from tabling import DEFAULT, PASSIVE, choice, race
 from typer.testing import CliRunner
 
-from advisor import paths, running
+from advisor import paths, running, untuned
 from advisor.answers import Answer
 from advisor.cli import app
+from advisor.commands import run as command
 from advisor.errors import BadInput
 from advisor.policy import store
 from advisor.policy.learn import Made, learn
@@ -60,15 +60,6 @@ def test_the_command_runs_under_the_answer_and_standard_output_is_its_own(site):
     assert "EXACT" in ran.err
 
 
-def test_without_an_answer_it_runs_as_it_is_and_says_so(site):
-    words = ("run", "--kernel", "rmsnorm", "--n", "64", "--", "sh", "-c", SHOW)
-    ran = site.advisor(*words, **{**PLAIN, "OMP_NUM_THREADS": "7"})
-    first, mask = ran.out.splitlines()
-    assert first == "7,,"
-    assert mask == subprocess.run(["sh", "-c", SHOW], capture_output=True, text=True, check=True).stdout.splitlines()[1]
-    assert "runs as it is; DEFAULT" in ran.err
-
-
 @pytest.fixture
 def become(site, monkeypatch):
     """The command in this process, which stays what it is: argv, environment and mask of what it would become, and what
@@ -77,13 +68,18 @@ def become(site, monkeypatch):
     def execve(path, argv, environment):
         raise SystemExit(json.dumps([argv, environment]))
 
-    def run(*words, home=None):
+    real = os.sched_setaffinity  # a compiler that is asked for its version is pinned as well
+
+    def run(*words, home=None, **environment):
         pinned = []
         monkeypatch.setattr(os, "execve", execve)
-        monkeypatch.setattr(os, "sched_setaffinity", lambda _, cpus: pinned.append(list(cpus)))
+        pin = lambda pid, cpus: real(pid, cpus) if pid else pinned.append(list(cpus))  # noqa: E731
+        monkeypatch.setattr(os, "sched_setaffinity", pin)
         monkeypatch.setattr(signal, "signal", lambda *_: None)
         for name in PLAIN:
             monkeypatch.delenv(name, raising=False)
+        for name, value in environment.items():
+            monkeypatch.setenv(name, value)
         done = CliRunner().invoke(app, ["run", *words], env={"ADVISOR_HOME": home or site.home})
         argv, environment = json.loads(done.stdout)
         return argv, environment, pinned[0] if pinned else None, done.stderr
@@ -103,10 +99,75 @@ def test_at_several_sizes_or_all_it_runs_under_the_one_setting_that_loses_least(
     assert "loses least where a server cannot switch" in said
 
 
-def test_several_sizes_without_any_answer_change_nothing(become, tmp_path):
-    _, environment, mask, said = become("--n", "1k,4k", "--", "true", home=str(tmp_path))
-    assert (team_of(environment), mask) == ((None, None, None), None)
+@pytest.fixture
+def alone(monkeypatch):
+    """No other machine is known."""
+    monkeypatch.setattr(untuned, "machines", lambda *_: ())
+
+
+@pytest.mark.usefixtures("alone")
+@pytest.mark.parametrize("words", [("--n", "64"), ("--n", "1k,4k"), ("--kernel", "decode,rmsnorm", "--n", "64")])
+def test_without_any_answer_nothing_is_changed(become, tmp_path, words):
+    _, environment, mask, said = become(*words, "--", "true", home=str(tmp_path), OMP_NUM_THREADS="7")
+    assert (team_of(environment), mask) == (("7", None, None), None)
     assert "runs as it is; DEFAULT" in said
+
+
+@pytest.mark.parametrize(
+    ("words", "changed"),
+    [
+        (("--wait-policy", "passive"), {"OMP_WAIT_POLICY": "passive"}),
+        (("--spin", "5"), {"GOMP_SPINCOUNT": "5"}),
+        (("--memory-policy", "default"), {}),
+        (("--threads", "1"), {"OMP_NUM_THREADS": "1", "OMP_DYNAMIC": "false"}),
+        (("--placement", "none"), {"OMP_PLACES": None, "OMP_PROC_BIND": "false"}),
+    ],
+)
+def test_by_hand_that_alone_is_set(become, tmp_path, words, changed):
+    old = {"OMP_NUM_THREADS": "3", "OMP_PLACES": "cores", "KMP_AFFINITY": "none", "OMP_THREAD_LIMIT": "9"}
+    _, environment, mask, said = become(*words, "true", home=str(tmp_path), **old)
+    gone = {"--threads": {"OMP_THREAD_LIMIT"}, "--placement": {"KMP_AFFINITY"}}.get(words[0], set())
+    wanted = {**{name: value for name, value in old.items() if name not in gone}, **changed}
+    names = ("OMP_NUM_THREADS", "OMP_PLACES", "OMP_PROC_BIND", "OMP_DYNAMIC", "KMP_AFFINITY", "OMP_THREAD_LIMIT")
+    names += ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT")
+    assert {name: environment.get(name) for name in names} == {name: wanted.get(name) for name in names}
+    assert mask is None
+    assert "all else is as it was" in said
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--threads", "1", "--device", "cuda:0"), "a GPU has no team"),
+        (("--threads", "1", "--n", "64", "--device", "cuda:0"), "a GPU has no team"),
+        (("--threads", "1", "--heads", "4"), "got 'heads'"),
+        (("--spin", "1" * 23), "only whole numbers"),
+        (("--threads", "1" * 23), "only whole numbers"),
+    ],
+)
+def test_by_hand_nothing_is_passed_over_in_silence(site, words, said):
+    code, told = refused(site.home, *words, "--", "true")
+    assert (code, len(told.splitlines())) == (1, 1)
+    assert said in told
+
+
+def test_what_the_one_setting_leaves_out_is_said(become):
+    *_, said = become("--n", "1k,1m", "--", "true")
+    assert "missing: decode n=1048576: not measured at all, so not part of it" in said
+    told = json.loads(become("--n", "1k,1m", "--json", "--", "true")[3])
+    assert told["warnings"] == ["missing: decode n=1048576: not measured at all, so not part of it"]
+
+
+@pytest.mark.usefixtures("alone")
+def test_a_kernel_of_which_nothing_is_known_is_named(become):
+    *_, said = become("--kernel", "decode,rmsnorm", "--n", "1k", "--", "true")
+    assert "EXACT" in said
+    assert "nothing is known of rmsnorm" in said
+
+
+def test_how_to_start_the_process_is_no_advice_where_that_is_done(become):
+    *_, said = become("--n", "4096", "--", "true")
+    assert "start the process" not in said
 
 
 def test_what_is_named_by_hand_is_set_without_a_table(become, tmp_path):
@@ -170,6 +231,7 @@ def refused(home, *words):
     [
         ((), 1, "a command must follow"),
         (("no-such-program",), 127, "must be on PATH"),
+        (("./no-such-program",), 127, "must be a file that is there"),
         ((__file__,), 126, "must be an executable file"),
     ],
 )
@@ -207,6 +269,36 @@ def test_what_makes_no_sense_is_refused_before_anything_runs(site, tmp_path, wor
 
 # --- parts ---
 
+MODELLED = Answer("decode", threads=2, cpus=(0, 1), placement="", basis="TRANSFERRED", why="as another machine")
+
+
+def test_answers_that_agree_are_one_also_where_nobody_measured():
+    found = command._agreed([(MODELLED, 64), (MODELLED, 128)])
+    assert (found.basis, found.cpus) == ("TRANSFERRED", (0, 1))
+    assert found.why == "all 2 answers agree; the first: as another machine"
+
+
+@pytest.mark.parametrize(
+    ("other", "n", "said"),
+    [
+        (MODELLED._replace(threads=1), 128, "differ in size (64 to 128: name one with --n)"),
+        (MODELLED._replace(wait_policy="passive", kernel="forward"), 64, "kernel (decode, forward: name one with"),
+        (MODELLED._replace(spin=3, shape_pairs=(("heads", 4),)), 64, "differ in shape (name --heads and the like)"),
+        (MODELLED._replace(basis="MODELLED"), 128, "size (64 to 128"),
+    ],
+)
+def test_where_answers_disagree_it_is_said_what_to_name(other, n, said):
+    found = command._agreed([(MODELLED, 64), (other, n)])
+    assert found.basis == "DEFAULT"
+    assert said in found.why
+
+
+def test_the_hint_how_to_start_is_left_out_once_it_is_followed():
+    answer = MODELLED._replace(spin=10000, why="measured; start the process with GOMP_SPINCOUNT=10000")
+    assert running.plan(answer).why == "measured"
+    faster = "measured; start the process with OMP_WAIT_POLICY=active: 2x faster here"
+    assert running.plan(answer._replace(why=faster)).why == faster  # another process part than the one that is set
+
 
 def test_a_placement_of_none_pins_nothing():
     base = Answer("decode", threads=3, cpus=(0,), placement="", wait_policy="passive", basis="EXACT", expected_ns=1.0)
@@ -231,7 +323,8 @@ def test_a_gpus_answer_sets_the_variant_and_clears_old_knobs(monkeypatch):
         "ADVISOR_KNOB_blocks": "528",
     }
     assert wanted.cpus is None
-    assert running.words(gpu).startswith("split_w4 on H200; DEFAULT")
+    assert running.plan(gpu._replace(basis="EXACT")).what == "split_w4 on H200"
+    assert running.plan(gpu).setting is None  # DEFAULT
 
 
 def test_a_table_edited_by_hand_sets_nothing_odd():
@@ -242,13 +335,22 @@ def test_a_table_edited_by_hand_sets_nothing_odd():
 def test_unset_variables_are_gone_and_others_stay():
     wanted = running.setting(Answer("decode", threads=2))
     found = running.environment(wanted, {"OMP_PLACES": "cores", "GOMP_CPU_AFFINITY": "0", "LANG": "C"})
-    assert found == {"LANG": "C", "OMP_NUM_THREADS": "2", "OMP_PROC_BIND": "false"}
+    assert found == {"LANG": "C", "OMP_NUM_THREADS": "2", "OMP_DYNAMIC": "false", "OMP_PROC_BIND": "false"}
 
 
-def test_cpus_that_went_away_do_not_keep_the_command_from_starting(monkeypatch):
-    said, started = [], []
+@pytest.mark.parametrize(
+    ("cpus", "said"), [((100000,), "not pinned: "), ((CPUS[0], 100000), "the other CPUs of the team alone: 100000 ")]
+)
+def test_cpus_that_went_away_do_not_keep_the_command_from_starting(monkeypatch, cpus, said):
+    """Of CPUs that are not all there the kernel takes the others without a word."""
+    told, started = [], []
     monkeypatch.setattr(os, "execve", lambda *words: started.append(words))
     monkeypatch.setattr(signal, "signal", lambda *_: None)
-    running.start(shutil.which("true"), ["true"], running.Setting({}, (100000,), "default"), said.append)
+    mask = os.sched_getaffinity(0)
+    try:
+        running.start(shutil.which("true"), ["true"], running.Setting({}, cpus, "default"), told.append)
+        assert os.sched_getaffinity(0) == ({CPUS[0]} if len(cpus) > 1 else mask)
+    finally:
+        os.sched_setaffinity(0, mask)
     assert len(started) == 1
-    assert "not pinned" in said[0]
+    assert said in told[0]

@@ -4,7 +4,7 @@ import json
 import os
 
 import pytest
-from tabling import SHAPE, here, write_machine
+from tabling import SHAPE, here, table, write, write_machine
 from tabling import machine as described
 from typer.testing import CliRunner
 
@@ -35,6 +35,27 @@ def test_a_machine_without_tables_answers_with_what_another_measured(path):
     assert (answer.threads, answer.compiler, answer.expected_ns, answer.validated_regret) == (4, "gcc-13", None, None)
     assert answer.hardware_id == FOUND.hardware_id
     assert SHIPPED in answer.why
+
+
+def test_where_no_shape_is_named_the_default_one_is_meant_alone(path, monkeypatch):
+    """Other machines measured more shapes, and formats that start something are of one answer."""
+    (answer,) = recommended(path)
+    assert answer.shape == {"batch": 2, "head_dim": 64, "heads": 1, "kv_heads": 1}
+    (answer,) = recommended(path, heads=32)
+    assert answer.shape["head_dim"] == 128
+    words = ["recommend", "--kernel", "decode", "--n", "4096", "--format", "env", "--machine", path]
+    done = CliRunner().invoke(app, words)
+    assert done.exit_code == 0, done.output
+    assert "export OMP_NUM_THREADS=4\n" in done.stdout
+
+
+def test_what_was_measured_here_is_meant_before_what_others_measured(path):
+    kept = CliRunner().invoke(app, ["transfer", "--kernel", "decode", "--machine", path, "--save", "--json"])
+    assert len({answer.shape_pairs for answer in recommended(path)}) == 1
+    (file,) = json.loads(kept.stdout)["paths"]
+    write(os.path.dirname(file), table())
+    (answer,) = recommended(path)
+    assert (answer.basis, answer.shape) == ("EXACT", SHAPE)
 
 
 def test_what_the_machine_cannot_run_is_not_recommended(tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from typing import Annotated
@@ -9,6 +10,7 @@ from typing import Annotated
 import typer
 
 from advisor.commands.common import Device, Json, Kernels, emit
+from advisor.errors import BadInput
 from advisor.guard import say
 
 
@@ -56,14 +58,16 @@ def _write(path: str, text: str) -> None:
     """The page, whole or not at all.
 
     Raises:
-        OSError: it cannot be written.
+        BadInput: it cannot be written.
     """
     part = f"{path}.part-{os.getpid()}"
     try:
-        with open(part, "w", encoding="utf-8") as file:
+        with open(part, "w", encoding="utf-8", errors="backslashreplace") as file:  # a log may hold half a character
             file.write(text)
         os.replace(part, path)
-    except BaseException:
-        if os.path.exists(part):
+    except OSError as error:
+        step = f"{error.strerror}; name another place with --out"
+        raise BadInput("the report must be written to a file", got=path, next_step=step) from error
+    finally:
+        with contextlib.suppress(OSError):
             os.unlink(part)
-        raise

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-from advisor.policy.launch import duration
+from advisor.policy.launch import FRAGILE, duration
 from advisor.records import Machine, Table
 from advisor.report import figures as drawn
 from advisor.report.digest import Dot, HeldOutAt, Key, Step
@@ -16,9 +16,6 @@ from advisor.report.page import Part, figures, paragraph, points, table
 from advisor.report.traffic import Moved, ReadFloor
 from advisor.show import choice_words
 from advisor.topology.facts import many
-
-FRAGILE = 3.0
-"""From this slowdown on a choice is marked, as in the sheet of `advisor recommend`."""
 
 MOST_SESSIONS = 40
 
@@ -236,5 +233,5 @@ def _session_row(record: dict[str, Any]) -> list[str] | None:
         return None
     others = record.get("others")
     reasons = others.get("reasons") if isinstance(others, dict) else None
-    quiet = "not told" if reasons is None else "; ".join(map(str, reasons)) or "nobody"
+    quiet = "not told" if not isinstance(reasons, list) else "; ".join(map(str, reasons)) or "nobody"
     return [*(str(record.get(name, "-")) for name in ("session", "time", "advisor", "protocol")), quiet]

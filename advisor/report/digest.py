@@ -5,8 +5,10 @@ Records of a log are read as plain data; one that lacks a field is left out, as 
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -21,6 +23,12 @@ LOOKS = ("search", "nearby", "rest")
 
 ENOUGH = 9
 """Rounds from which a race's figures count. Source: docs/search.md."""
+
+MOST = 1 << 53
+"""The largest n and team that is drawn: above it a number of a page is no longer whole."""
+
+ODD = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, AdvisorError)
+"""What a record raises that holds something else than this program wrote: it is passed over."""
 
 Json = Mapping[str, Any]
 
@@ -98,24 +106,46 @@ def timed(records: Iterable[Json]) -> dict[Key, list[Timed]]:
 
 
 def _times_of(record: Json) -> Iterator[tuple[Key, Timed]]:
-    try:
+    with contextlib.suppress(*ODD):
         if record["kind"] == "trial" and record["phase"] in LOOKS:
             done = record["measurement"]
             if done["status"] == "ok" and done["samples_ns"]:
-                yield _key(done["problem"]), Timed(*_place(done, done), smooth_p25(done["samples_ns"]), raced=False)
+                ns = smooth_p25([positive(one) for one in done["samples_ns"]])
+                yield _key(done["problem"]), _timed(done, done, ns, raced=False)
         elif record["kind"] == "verdict":
             verdict = record["verdict"]
+            raced = verdict["rounds"] >= ENOUGH
             for one in verdict["standings"]:
-                if one["summary"]:
-                    ns = float(one["summary"]["p25_ns"])
-                    yield _key(verdict["problem"]), Timed(*_place(verdict, one), ns, verdict["rounds"] >= ENOUGH)
-    except (KeyError, TypeError, ValueError, AdvisorError):
-        return
+                with contextlib.suppress(*ODD):  # the other standings tell as much as before
+                    if one["summary"]:
+                        yield _key(verdict["problem"]), _timed(verdict, one, one["summary"]["p25_ns"], raced)
+
+
+def _timed(of: Json, done: Json, ns: object, raced: bool) -> Timed:
+    """One time of a record, checked: what is drawn is finite. Raises one of ODD."""
+    return Timed(*_place(of, done), positive(ns), raced)
+
+
+def positive(value: object) -> float:
+    """A number of a log that can be drawn on a logarithmic axis. Raises ValueError."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= sys.float_info.max:
+        raise ValueError(value)
+    return float(value)
+
+
+def size(value: object) -> int:
+    """A whole number of a log as large as sizes and teams are. Raises ValueError."""
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MOST:
+        raise ValueError(value)
+    return value
 
 
 def _place(of: Json, done: Json) -> tuple[int, Choice]:
     """Its n, and the choice as a record."""
-    return int(of["problem"]["n"]), _choice(json.dumps(done["choice"], sort_keys=True))
+    choice = _choice(json.dumps(done["choice"], sort_keys=True))
+    if choice.team is not None:
+        size(choice.team.threads)
+    return size(of["problem"]["n"]), choice
 
 
 @functools.lru_cache(maxsize=1 << 14)
@@ -130,7 +160,9 @@ def _choice(text: str) -> Choice:
 
 
 def _key(problem: Json) -> Key:
-    return Key(problem["kernel"], problem["dtype"], pairs(problem["shape"]), problem.get("regime", "warm"))
+    key = Key(problem["kernel"], problem["dtype"], pairs(problem["shape"]), problem.get("regime", "warm"))
+    hash(key)  # raises TypeError for a list or a dict in the place of a word
+    return key
 
 
 def dots(found: Iterable[Timed]) -> tuple[Dot, ...]:
@@ -168,7 +200,11 @@ def path(table: Table, key: Key, records: Sequence[Json]) -> tuple[Step, ...]:
 def _published_ns(row: Row, n: int) -> float | None:
     """The time that others printed for n."""
     printed = dict(row.extra).get("published") or ()
-    return next((float(one["time_ns"]) for one in printed if one["n"] == n and one.get("time_ns")), None)
+    for one in printed:
+        with contextlib.suppress(*ODD):
+            if one["n"] == n:
+                return positive(one["time_ns"])
+    return None
 
 
 def sections_of(table: Table, key: Key) -> tuple[Section, ...]:
@@ -184,17 +220,13 @@ def _regrets(key: Key, records: Iterable[Json]) -> dict[tuple[int, Choice], floa
     """(n, choice) -> regret of the choice in the latest final race there."""
     found: dict[tuple[int, Choice], float] = {}
     for record in records:
-        try:
-            if record["kind"] != "verdict" or record["verdict"]["purpose"] != "final":
-                continue
-            verdict = record["verdict"]
-            if _key(verdict["problem"]) != key:
-                continue
-            for one in verdict["standings"]:
-                if one.get("regret") is not None:
-                    found[_place(verdict, one)] = max(1.0, float(one["regret"]))
-        except (KeyError, TypeError, ValueError, AdvisorError):
-            continue
+        with contextlib.suppress(*ODD):
+            verdict = record["verdict"] if record["kind"] == "verdict" else None
+            if verdict is not None and verdict["purpose"] == "final" and _key(verdict["problem"]) == key:
+                for one in verdict["standings"]:
+                    with contextlib.suppress(*ODD):
+                        if one["regret"] is not None:
+                            found[_place(verdict, one)] = max(1.0, positive(one["regret"]))
     return found
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from advisor.records import STATUSES
+from advisor.report.digest import ODD, size
 
 MOST = 60
 """Kinds of failure that a report shows; a broken machine has thousands that nobody reads."""
@@ -66,6 +67,6 @@ def _ended(record: Mapping[str, Any]) -> tuple[str, str, str, str, int] | None:
         done = record["measurement"]
         problem, variant = done["problem"], done["choice"]["build"]["variant"]
         reason = str(done.get("reason") or "")[:LONGEST]
-        return str(problem["kernel"]), str(variant), str(done["status"]), reason, int(problem["n"])
-    except (KeyError, TypeError, ValueError):
+        return str(problem["kernel"]), str(variant), str(done["status"]), reason, size(problem["n"])
+    except ODD:
         return None

@@ -76,8 +76,12 @@ def over_threads(name: str, dots: Sequence[Dot], steps: Sequence[Step]) -> Figur
 
     Source: Mullin and Hains, figure 3.
     """
+    dots = [dot for dot in dots if isinstance(dot.at, int)]  # a log may hold choices without a team
     sizes = sorted({dot.n for dot in dots})
-    data = [_line(n, [dot for dot in dots if dot.n == n], shade(i, len(sizes))) for i, n in enumerate(sizes)]
+    data = []
+    for i, n in enumerate(sizes):
+        own = [dot for dot in dots if dot.n == n]
+        data.append(_line(f"n = {n}", [dot.at for dot in own], own, shade(i, len(sizes))))
     timed = [(step, step.choice.team.threads) for step in steps if step.ns is not None and step.choice.team]
     if timed:
         data.append(
@@ -98,12 +102,13 @@ def over_threads(name: str, dots: Sequence[Dot], steps: Sequence[Step]) -> Figur
     return Figure(name, "Time over threads", about, data, layout)
 
 
-def _line(n: int, dots: Sequence[Dot], colour: str) -> Json:
+def _line(name: str, x: Sequence[int | str], dots: Sequence[Dot], colour: str) -> Json:
+    """Times of dots over `x`, which belongs to them."""
     return {
-        "name": f"n = {n}",
-        "x": [dot.at for dot in dots],
+        "name": escape(name),
+        "x": list(x),
         "y": _seconds(dot.ns for dot in dots),
-        "text": [f"n = {n}, {escape(duration(dot.ns))}<br>{choice_lines(dot.choice)}" for dot in dots],
+        "text": [f"n = {dot.n}, {escape(duration(dot.ns))}<br>{choice_lines(dot.choice)}" for dot in dots],
         "hoverinfo": "text",
         "mode": "lines+markers",
         "line": {"color": colour, "width": 1.5},
@@ -116,20 +121,13 @@ def over_n(name: str, dots: Sequence[Dot], steps: Sequence[Step]) -> Figure:
     variants = sorted({str(dot.at) for dot in dots})
     data = []
     for i, variant in enumerate(variants):
-        own = [dot for dot in dots if dot.at == variant]
-        colour = shade(i, len(variants))
-        data.append(
-            {**_line(0, own, colour), "name": escape(variant), "x": [dot.n for dot in own], "text": _named(own)}
-        )
+        own = [dot for dot in dots if str(dot.at) == variant]
+        data.append(_line(variant, [dot.n for dot in own], own, shade(i, len(variants))))
     timed = [step for step in steps if step.ns is not None]
     data.append({"name": "chosen", **_path(timed), **_chosen_style()})
     layout = {"xaxis": _log_axis("n", _sizes(steps)), "yaxis": _log_axis("time of a call", unit="s")}
     about = "The fastest choice of each variant; filled: raced, open: a first look. Dotted: what the table chooses."
     return Figure(name, "Time over n", about, data, layout)
-
-
-def _named(dots: Sequence[Dot]) -> list[str]:
-    return [f"n = {dot.n}, {escape(duration(dot.ns))}<br>{choice_lines(dot.choice)}" for dot in dots]
 
 
 def _chosen_style() -> Json:

@@ -11,9 +11,6 @@ from advisor.records import Machine, Table
 from advisor.search import log
 from advisor.topology.probe import read_machine
 
-LOGS = ("measurements.jsonl", "measurements.jsonl.gz")
-"""The log of a machine's folder, and that of a shipped policy."""
-
 
 class Material(NamedTuple):
     """All of one folder. `machine`: None where it cannot be read; `notes`: what could not be, and why."""
@@ -40,12 +37,16 @@ def gather(folder: str, kernels: tuple[str, ...] = ()) -> Material:
     tables = tuple(one.table for one in found if one.table and (not kernels or one.table.kernel in kernels))
     notes += [f"{os.path.basename(one.path)} was refused: {one.note}" for one in found if one.table is None]
     if not tables:
-        wanted = f" of {', '.join(kernels)}" if kernels else ""
-        raise Missing(
-            f"a report needs a table{wanted}", got=folder, next_step="; ".join([*notes, "run `advisor tune`"])
-        )
+        raise _missing(folder, kernels, [one.table.kernel for one in found if one.table], notes)
     records, more = _log(folder)
     return Material(folder, machine, tables, records, (*notes, *more))
+
+
+def _missing(folder: str, kernels: tuple[str, ...], tabled: list[str], notes: list[str]) -> Missing:
+    """What to say where no table is left: those that are there, or that tuning makes one."""
+    wanted = f" of {', '.join(kernels)}" if kernels else ""
+    step = f"tables are there of {', '.join(sorted(set(tabled)))}" if tabled else "run `advisor tune`"
+    return Missing(f"a report needs a table{wanted}", got=folder, next_step="; ".join([*notes, step]))
 
 
 def _machine(folder: str) -> tuple[Machine | None, list[str]]:
@@ -57,7 +58,7 @@ def _machine(folder: str) -> tuple[Machine | None, list[str]]:
 
 def _log(folder: str) -> tuple[tuple[dict[str, Any], ...], tuple[str, ...]]:
     """Records of the first log that is there, with notes."""
-    for name in LOGS:
+    for name in log.NAMES:
         path = os.path.join(folder, name)
         if os.path.exists(path):
             try:

@@ -12,7 +12,7 @@ from advisor.kernels.header import CPU_LANGUAGES, GPU_LANGUAGES, Variant
 from advisor.kernels.memory import ITEM_BYTES
 from advisor.kernels.variant import names, variants
 from advisor.records import Build, Machine, Problem
-from advisor.report.digest import Key, Step
+from advisor.report.digest import ODD, Key, Step, positive
 from advisor.signature.keep import signature_of
 
 
@@ -77,9 +77,12 @@ def _predicted(known: dict[tuple[str, str], Variant], problem: Problem, build: B
 def _counted(step: Step) -> float | None:
     """Bytes of device memory that a call moved, where they were counted."""
     figures = None if step.point is None else dict(step.point.extra).get("counters")
-    both = [dict(figures).get(name) for name in ("dram_read_bytes", "dram_written_bytes")] if figures else []
-    numbers = [float(one) for one in both if isinstance(one, int | float)]
-    return sum(numbers) if len(numbers) == 2 else None
+    try:
+        counted = dict(figures or ())
+        both = [counted[name] for name in ("dram_read_bytes", "dram_written_bytes")]
+        return sum(0.0 if one == 0 else positive(one) for one in both)
+    except ODD:
+        return None
 
 
 def floors(machine: Machine | None) -> tuple[ReadFloor, ...]:

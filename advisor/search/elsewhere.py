@@ -20,11 +20,10 @@ from advisor.errors import AdvisorError
 from advisor.paths import shipped_policies, state_dir
 from advisor.records import Choice, Machine, Pairs, Section, Table
 from advisor.search.known import NO_LOOKS
+from advisor.search.log import NAMES
 from advisor.search.portable import Portable, portable
 from advisor.search.traits import Spot, model_of, spot_of
 from advisor.topology.probe import read_machine
-
-LOGS = ("measurements.jsonl", "measurements.jsonl.gz")
 
 Group = tuple[str, str, Pairs]
 """dtype, regime, shape."""
@@ -103,7 +102,7 @@ def _read(folder: str, kernel: str, changed_ns: int) -> Elsewhere:
     codec.check_schema(document, "table", folder)
     table: Table = codec.from_json(Table, document, folder)
     machine = read_machine(os.path.join(folder, "machine.json"))
-    sections = [section for section in table.sections if "basis" not in dict(section.extra)]
+    sections = [section for section in table.sections if not dict(section.extra).get("basis")]
     cells: dict[Group, dict[int, Cell]] = {}
     for section in sections:
         _keep_points(cells.setdefault(_group(section), {}), section)
@@ -164,7 +163,7 @@ def _compared(cells: dict[int, Cell], default: Choice) -> dict[int, Cell]:
 
 
 def _records(folder: str, kernel: str) -> Iterator[dict[str, Any]]:
-    for name in LOGS:
+    for name in NAMES:
         path = os.path.join(folder, name)
         if os.path.exists(path):
             with gzip.open(path, "rt") if name.endswith(".gz") else open(path, encoding="utf-8") as file:

@@ -23,6 +23,9 @@ from advisor.errors import AdvisorError, BadInput, Busy, Missing, SchemaError
 KINDS = ("session", "trial", "race", "verdict", "counters")
 """Kinds this program knows; records of other kinds are skipped with a note."""
 
+NAMES = ("measurements.jsonl", "measurements.jsonl.gz")
+"""The log of a machine's folder, and that of a shipped policy."""
+
 MOST_NOTES = 4
 """Notes on a log that are told one by one."""
 

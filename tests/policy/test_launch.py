@@ -73,6 +73,7 @@ def test_an_unpinned_default_answer_unsets_what_it_does_not_need():
     assert "OMP_WAIT_POLICY" not in done.stdout
     assert "OMP_PLACES" not in done.stdout
     assert "OMP_PROC_BIND=false" in done.stdout
+    assert "OMP_DYNAMIC=false" in done.stdout
 
 
 @pytest.fixture(scope="module")
@@ -127,6 +128,8 @@ def test_commands_are_quoted():
         {"cpus": (-1,)},
         {"wait_policy": "passive; true"},
         {"spin": "1k"},
+        {"spin": 10**22},
+        {"threads": 1 << 31},
         {"memory_policy": "bind; true"},
         {"memory_policy": "default\nExecStart=/bin/false"},
     ],

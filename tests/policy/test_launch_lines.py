@@ -2,6 +2,7 @@
 
 import argparse
 import csv
+import importlib.util
 import io
 import json
 import os
@@ -9,6 +10,10 @@ import re
 import shlex
 import shutil
 import subprocess
+import sys
+from itertools import pairwise
+from pathlib import Path
+from unittest.mock import MagicMock
 
 import pytest
 from hypothesis import given, settings
@@ -72,11 +77,22 @@ def test_omp_places_cannot_say_that_nothing_is_pinned():
         launch.omp_places(PLAIN)
 
 
+TEAM_OF = """#include <omp.h>
+#include <stdio.h>
+int main(void) {
+    #pragma omp parallel
+    #pragma omp single
+    fprintf(stderr, "team %d places %d\\n", omp_get_num_threads(), omp_get_num_places());
+    return 0;
+}
+"""
+
+
 @pytest.fixture(scope="module", params=["gcc", "clang"])
 def program(request, tmp_path_factory):
     """A program that starts one team, and its compiler."""
     folder = tmp_path_factory.mktemp("omp")
-    (folder / "p.c").write_text("int main(void) {\n#pragma omp parallel\n{}\nreturn 0; }\n")
+    (folder / "p.c").write_text(TEAM_OF)
     line = [request.param, "-fopenmp", "-o", str(folder / "p"), str(folder / "p.c")]
     if shutil.which(request.param) is None or subprocess.run(line, capture_output=True, check=False).returncode:
         pytest.skip(f"no {request.param} with OpenMP here")
@@ -101,6 +117,22 @@ def test_openmp_runtimes_take_the_places(program):
         assert re.search(r"OMP_PLACES = '(.*)'", told)[1] == ",".join(f"{{{cpu}}}" for cpu in CPUS)
     else:
         assert sorted(int(cpu) for cpu in re.findall(r"at (\d+)", told)) == list(CPUS)
+
+
+OLD = (
+    *("OMP_DYNAMIC=true", "OMP_THREAD_LIMIT=1", "OMP_MAX_ACTIVE_LEVELS=0", "GOMP_CPU_AFFINITY=0"),
+    *("KMP_DEVICE_THREAD_LIMIT=1", "KMP_ALL_THREADS=1", "KMP_LIBRARY=serial", "KMP_AFFINITY=disabled"),
+    *("KMP_AFFINITY=none", "KMP_HW_SUBSET=1c", "KMP_PLACE_THREADS=1c", "KMP_BLOCKTIME=infinite"),
+)
+"""Settings of somebody else under which a team is smaller, runs elsewhere or waits otherwise."""
+
+
+@pytest.mark.parametrize("old", OLD)
+def test_the_team_is_as_announced_whatever_was_set_before(program, old):
+    words = shlex.split(launch.taskset(HERE._replace(spin=None), [program[0]]))
+    name, _, value = old.partition("=")
+    done = subprocess.run(words, env={**os.environ, name: value}, capture_output=True, text=True, check=True)
+    assert done.stderr == f"team {len(CPUS)} places {len(CPUS)}\n"
 
 
 @pytest.mark.parametrize("program", ["clang"], indirect=True)
@@ -182,8 +214,25 @@ def test_vllm_binds_alone():
 # --- PyTorch ---
 
 
-def torch_arguments(text):
-    launcher = pytest.importorskip("torch.backends.xeon.run_cpu", reason="no PyTorch here", exc_type=ImportError)
+@pytest.fixture(scope="module")
+def launcher():
+    """PyTorch's launcher from its file alone: PyTorch takes seconds to import, its parser needs none of it."""
+    found = importlib.util.find_spec("torch")  # finds, and imports nothing
+    folders = [] if found is None else found.submodule_search_locations
+    file = next((path for folder in folders for path in Path(folder).glob("backends/xeon/run_cpu.py")), None)
+    if file is None:
+        pytest.skip("no PyTorch here")
+    spec = importlib.util.spec_from_file_location("run_cpu_alone", file)
+    module = importlib.util.module_from_spec(spec)
+    names = [".".join(["torch", "distributed", "elastic", "multiprocessing"][:end]) for end in range(1, 5)]
+    with pytest.MonkeyPatch.context() as patch:
+        for name in names:
+            patch.setitem(sys.modules, name, MagicMock())
+        spec.loader.exec_module(module)
+    return module
+
+
+def torch_arguments(launcher, text):
     words = shlex.split(text)
     at = words.index("torch.backends.xeon.run_cpu")
     assert words[at - 2 : at] == ["python", "-m"]
@@ -192,16 +241,16 @@ def torch_arguments(text):
     return parser.parse_args([*words[at + 1 :], "script.py", "--of-script"])
 
 
-def test_pytorchs_launcher_reads_its_line():
-    read = torch_arguments(launch.torch(WIDE))
+def test_pytorchs_launcher_reads_its_line(launcher):
+    read = torch_arguments(launcher, launch.torch(WIDE))
     assert (read.ninstances, read.ncores_per_instance, read.core_list) == (1, 4, "0,2,8,9")
     assert (read.disable_numactl, read.disable_taskset, read.disable_iomp) == (True, False, True)
     assert (read.program, read.program_args) == ("script.py", ["--of-script"])
 
 
-def test_pytorchs_launcher_binds_memory_where_that_is_the_policy_and_nothing_where_nothing_is_pinned():
-    assert torch_arguments(launch.torch(WIDE._replace(memory_policy="bind"))).disable_numactl is False
-    read = torch_arguments(launch.torch(PLAIN))
+def test_pytorchs_launcher_binds_memory_where_that_is_the_policy_and_nothing_where_nothing_is_pinned(launcher):
+    assert torch_arguments(launcher, launch.torch(WIDE._replace(memory_policy="bind"))).disable_numactl is False
+    read = torch_arguments(launcher, launch.torch(PLAIN))
     assert (read.core_list, read.disable_numactl, read.disable_taskset) == (None, True, True)
     assert read.ncores_per_instance == 2
 
@@ -238,7 +287,8 @@ def test_a_drop_in_replaces_what_was_pinned_and_set_before():
     lines = launch.systemd(WIDE).splitlines()
     assert lines.index("CPUAffinity=") < lines.index("CPUAffinity=0 2 8 9")
     assert "Environment=OMP_PLACES={0},{2},{8},{9}" in lines
-    assert "UnsetEnvironment=GOMP_CPU_AFFINITY" in lines
+    unset = next(line for line in lines if line.startswith("UnsetEnvironment="))
+    assert {"GOMP_CPU_AFFINITY", "KMP_AFFINITY", "OMP_THREAD_LIMIT"} <= set(unset.partition("=")[2].split())
     assert not any(line.startswith("CPUAffinity") for line in launch.systemd(PLAIN).splitlines())
 
 
@@ -254,9 +304,13 @@ def srun_options(text):
 @settings(max_examples=100, deadline=None)
 @given(TEAMS)
 def test_slurm_gets_the_teams_mask_on_a_whole_node(cpus):
-    """srun(1): --cpu-bind=mask_cpu:<list of hexadecimal masks>, one a task; only where the node is the job's alone."""
+    """srun(1): --cpu-bind=mask_cpu:<list of hexadecimal masks>, one a task. Nothing makes the step exact, which with
+    one task would leave it one core: --exclusive does, and what a job has in its environment.
+    """
     options, before = srun_options(launch.slurm(team(cpus)))
-    assert set(options) == {"--nodes", "--ntasks", "--exclusive", "--cpu-bind"}
+    assert set(options) == {"--nodes", "--ntasks", "--cpu-bind"}
+    unset = {name for flag, name in pairwise(before) if flag == "-u"}
+    assert {"SLURM_EXCLUSIVE", "SLURM_EXACT", "SLURM_CPUS_PER_TASK", "SRUN_CPUS_PER_TASK"} <= unset
     assert cpus_of(re.fullmatch(r"mask_cpu:(0x[0-9a-f]+)", options["--cpu-bind"])[1]) == sorted(cpus)
     assert f"OMP_NUM_THREADS={len(cpus)}" in before
 
@@ -269,6 +323,12 @@ def test_slurm_counts_cpus_where_nothing_is_pinned_and_binds_memory_where_it_can
     spread = WIDE._replace(memory_policy="interleave")
     assert "--mem-bind" not in srun_options(launch.slurm(spread))[0]
     assert any("memory lies" in words for words in launch.unsaid("slurm", spread))
+
+
+def test_the_job_is_told_to_have_its_node_alone_where_the_mask_needs_it():
+    assert any("sbatch or salloc --exclusive" in words for words in launch.unsaid("slurm", WIDE))
+    assert launch.unsaid("slurm", PLAIN) == ()
+    assert "SLURM" not in launch.slurm(PLAIN)  # its --cpus-per-task counts before them
 
 
 def test_the_environment_reaches_what_srun_starts(tmp_path):
@@ -298,6 +358,7 @@ def test_kubernetes_gets_whole_cpus_and_an_environment_of_texts():
     values = {one["name"]: one["value"] for one in found["env"]}
     assert values == {
         "OMP_NUM_THREADS": "4",
+        "OMP_DYNAMIC": "false",
         "OMP_PROC_BIND": "false",
         "OMP_WAIT_POLICY": "passive",
         "GOMP_SPINCOUNT": "300",

@@ -45,6 +45,8 @@ def test_a_kernel_without_a_table_is_refused(place, tmp_path):
     code, _, err = report(*words)
     assert code == 1
     assert "a report needs a table of forward" in err
+    assert "tables are there of decode" in err
+    assert "advisor tune" not in err  # it would not make one of a kernel that does not exist
     assert list(tmp_path.iterdir()) == []
 
 
@@ -57,4 +59,19 @@ def test_an_untuned_machine_is_told_to_tune(tmp_path):
 def test_a_place_that_cannot_be_written_to_is_named(place, tmp_path):
     code, _, err = report("--machine", f"{place}/machine.json", "--out", str(tmp_path / "absent" / "r.html"))
     assert code == 1
-    assert "absent" in err
+    assert f"got '{tmp_path / 'absent' / 'r.html'}'; No such file or directory" in err
+
+
+def test_half_a_character_of_a_reason_is_written_as_an_escape(place, tmp_path):
+    """A log is JSON, whose texts may hold one; UTF-8 cannot."""
+    odd = folder(tmp_path)
+    log = tmp_path / "measurements.jsonl"
+    log.write_text(
+        log.read_text("utf-8")
+        .replace('"reason":"crashed', '"reason":"\\ud800 crashed')
+        .replace('"reason": "crashed', '"reason": "\\ud800 crashed'),
+        "utf-8",
+    )
+    code, _, err = report("--machine", f"{odd}/machine.json", "--out", str(tmp_path / "r.html"))
+    assert (code, err) == (0, "")
+    assert "\\ud800 crashed" in (tmp_path / "r.html").read_text("utf-8")

@@ -1,12 +1,15 @@
 """From logs and tables to figures: the fastest choice a thread count, the chosen path, regret, failures, traffic."""
 
+import json
+
 import pytest
 from report_fixtures import FOUR, NASTY, ONE, SIZES, TWO, folder, records, times
 from tabling import SHAPE, machine, problem
 
+from advisor import codec
 from advisor.errors import BadInput, Missing
-from advisor.records import pairs
-from advisor.report import digest, failures, material, traffic
+from advisor.records import Point, pairs
+from advisor.report import digest, failures, figures, material, page, traffic, write
 from advisor.report.digest import Key
 from advisor.search import log
 
@@ -108,6 +111,62 @@ def test_records_of_another_shape_are_passed_over(found, record):
     assert digest.timed([record]) == {}
     assert failures.failures([record], ["decode"]).counts == {}
     assert digest.path(found.tables[0], KEY, [record])[0].regret is None
+
+
+ODD = (None, "nan", "inf", 10**400, -1, 0, True, 5, "\ud800", [], [None], {}, {"a": [1]})
+"""Values that a log could hold in the place of any other."""
+
+
+def changed(record, value):
+    """The record once for each of its entries, at any depth, with a value in the place of it."""
+    items = record.items() if isinstance(record, dict) else enumerate(record)
+    for name, own in items:
+        if isinstance(own, dict | list):
+            yield from (replaced(record, name, inner) for inner in changed(own, value))
+        yield replaced(record, name, value)
+
+
+def replaced(record, name, value):
+    copy = record.copy()
+    copy[name] = value
+    return copy
+
+
+def test_no_record_keeps_the_page_from_being_made(found):
+    """Every entry of a session, a look, a failure and a race in turn; times stay finite, and good records count."""
+    kinds = [records()[i] for i in (0, 1, -5, -1)]
+    odd = [one for record in kinds for value in ODD for one in changed(record, value)]
+    made = write.report(found._replace(records=(*records(), *odd)), "now")
+    assert "NaN" not in page.html(made, "")
+    drawn = {one.n for own in digest.timed(odd).values() for one in own}
+    assert drawn <= {1, 5, 1024, 4096, 8192, 16384}
+    assert all(0 < one.ns < 1e12 for own in digest.timed(odd).values() for one in own)
+
+
+@pytest.mark.parametrize("value", ODD)
+def test_an_odd_standing_leaves_the_others(value):
+    race = records()[-1]
+    whole = digest.timed([race])[KEY]
+    standings = [value, *race["verdict"]["standings"][1:]]
+    assert digest.timed([{**race, "verdict": {**race["verdict"], "standings": standings}}])[KEY] == whole[1:]
+
+
+def test_a_choice_without_a_team_is_no_point_over_threads(found):
+    """It has a variant in the place of threads, as a GPU's choices have."""
+    look = records()[1]
+    bare = {**look["measurement"], "choice": {**look["measurement"]["choice"], "team": None}}
+    dots = digest.dots(digest.timed([look, {**look, "measurement": bare}])[KEY])
+    assert sorted(str(dot.at) for dot in dots) == ["1", "split"]
+    drawn = figures.over_threads("f", dots, digest.path(found.tables[0], KEY, ()))
+    assert drawn.data[0]["x"] == [1]
+
+
+def test_a_number_of_a_table_that_no_float_holds_is_refused(found):
+    text = codec.dumps(found.tables[0].sections[0].rows[0].points[0])
+    data = {**json.loads(text)}
+    data["summary"]["p25_ns"] = 10**400
+    with pytest.raises(BadInput, match="must be float"):
+        codec.from_json(Point, data)
 
 
 def test_failures_are_counted_by_kind(found):

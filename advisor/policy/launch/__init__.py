@@ -10,7 +10,7 @@ from advisor.policy.launch.kubernetes import kubernetes
 from advisor.policy.launch.llama import llama
 from advisor.policy.launch.openmp import omp_places
 from advisor.policy.launch.pinning import GUARD, numactl, taskset
-from advisor.policy.launch.sheet import duration, process_words, team_words, text
+from advisor.policy.launch.sheet import FRAGILE, duration, process_words, team_words, text
 from advisor.policy.launch.shell import device_variables, env
 from advisor.policy.launch.slurm import slurm
 from advisor.policy.launch.systemd import systemd
@@ -22,6 +22,7 @@ from advisor.policy.launch.vllm import vllm
 
 __all__ = [
     "FORMATS",
+    "FRAGILE",
     "GUARD",
     "JSON_KEYS",
     "LINES",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from advisor.answers import Answer
-from advisor.policy.launch.values import command_line, cpus, env_words, memory_policy, nodes_of, of_host
+from advisor.policy.launch.values import command_line, cpus, env_words, memory_policy, nodes_of, of_host, variables
 from advisor.records import NumaNode
 from advisor.topology.files import span
 
@@ -35,7 +35,7 @@ def numactl(answer: Answer, command: Sequence[str] = (), nodes: Sequence[NumaNod
     options = [] if found is None else [f"--physcpubind={','.join(map(str, found))}"]
     options += _memory_options(answer, nodes)
     line = ["sh", "-c", GUARD, " ".join(options)] if options else []
-    return command_line([*env_words(answer), *line], command)
+    return command_line([*env_words(variables(answer)), *line], command)
 
 
 def _memory_options(answer: Answer, nodes: Sequence[NumaNode] | None) -> list[str]:
@@ -54,4 +54,4 @@ def taskset(answer: Answer, command: Sequence[str] = ()) -> str:
     of_host(answer, "taskset")
     found = cpus(answer)
     pinned = [] if found is None else ["taskset", "--cpu-list", ",".join(map(str, found))]
-    return command_line([*env_words(answer), *pinned], command)
+    return command_line([*env_words(variables(answer)), *pinned], command)

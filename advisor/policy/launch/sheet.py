@@ -44,9 +44,8 @@ def team_words(answer: Answer) -> str:
     """How many threads, and where."""
     if answer.cpus is None:
         return f"{answer.threads}, not pinned"
-    return (
-        f"{answer.threads} on CPUs {','.join(map(str, answer.cpus))} ({answer.placement or 'the array as it stands'})"
-    )
+    cpus = ",".join(map(str, answer.cpus))
+    return f"{answer.threads} on CPUs {cpus} ({answer.placement or 'the array as it stands'})"
 
 
 def process_words(answer: Answer) -> str:

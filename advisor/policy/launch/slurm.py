@@ -14,16 +14,25 @@ from advisor.policy.launch.values import (
     nodes_of,
     of_host,
     threads,
+    variables,
 )
 from advisor.records import NumaNode
+
+EXACT = (
+    *("SLURM_EXCLUSIVE", "SLURM_EXACT", "SLURM_CPUS_PER_TASK", "SRUN_CPUS_PER_TASK", "SLURM_THREADS_PER_CORE"),
+    "SLURM_HINT",
+)
+"""Variables of a job that make srun ask for a part of it; SLURM_HINT excludes --cpu-bind. Source: srun(1)."""
 
 
 def slurm(answer: Answer, command: Sequence[str] = (), nodes: Sequence[NumaNode] | None = None) -> str:
     """`env` with the process part, which srun hands on, then srun for one task on one node.
 
-    A mask names CPUs only where the whole node belongs to the job, hence --exclusive; --cpus-per-task would shrink the
-    step to CPUs that Slurm chooses, so it stands only where the team is not pinned. OMP_PLACES is no value for
-    --export, which parts its list at commas. Source: srun(1), --cpu-bind, --mem-bind, --cpus-per-task, --export.
+    A mask names CPUs of the whole node, and none outside the step may be in it. A step has all CPUs that the job has on
+    its node unless something makes it exact: --exclusive (of a step), --exact, --cpus-per-task and --threads-per-core
+    do, so none stands where the team is pinned, and what srun would read of them is unset. The job must have the whole
+    node then, which is for sbatch or salloc to ask. OMP_PLACES is no value for --export, which parts its list at
+    commas. Source: srun(1), --exact, --exclusive, --cpu-bind, --mem-bind, --export, INPUT ENVIRONMENT VARIABLES.
 
     Args:
         answer: what a policy said.
@@ -35,11 +44,12 @@ def slurm(answer: Answer, command: Sequence[str] = (), nodes: Sequence[NumaNode]
     """
     of_host(answer, "slurm")
     found = cpus(answer)
-    words = [*env_words(answer), "srun", "--nodes=1", "--ntasks=1"]
+    start = ["srun", "--nodes=1", "--ntasks=1"]
     if found is None:
-        words.append(f"--cpus-per-task={threads(answer)}")
+        words = [*env_words(variables(answer)), *start, f"--cpus-per-task={threads(answer)}"]
     else:
-        words += ["--exclusive", f"--cpu-bind=mask_cpu:{mask(found)}"]
+        words = [*env_words({**variables(answer), **dict.fromkeys(EXACT)}), *start]
+        words.append(f"--cpu-bind=mask_cpu:{mask(found)}")
     return command_line([*words, *_memory_words(answer, nodes)], command)
 
 

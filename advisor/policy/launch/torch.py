@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from advisor.answers import Answer
-from advisor.policy.launch.values import command_line, cpus, env_words, memory_policy, of_host, threads
+from advisor.policy.launch.values import command_line, cpus, env_words, memory_policy, of_host, threads, variables
 
 LAUNCHER = ("python", "-m", "torch.backends.xeon.run_cpu")
 OWN = ("--disable-iomp", "--use-default-allocator")
@@ -24,7 +24,14 @@ def torch(answer: Answer, command: Sequence[str] = ()) -> str:
     """
     of_host(answer, "torch")
     found = cpus(answer)
-    words = [*env_words(answer), *LAUNCHER, "--ninstances", "1", "--ncores-per-instance", str(threads(answer))]
+    words = [
+        *env_words(variables(answer)),
+        *LAUNCHER,
+        "--ninstances",
+        "1",
+        "--ncores-per-instance",
+        str(threads(answer)),
+    ]
     if found is None:
         words += ["--use-logical-core", "--disable-numactl", "--disable-taskset"]
     else:

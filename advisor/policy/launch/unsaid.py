@@ -67,7 +67,7 @@ def _advice(output: str, answer: Answer) -> Iterator[str]:
     if output == "llama.cpp" and answer.kernel == "decode":
         yield "the prompt is read with the same threads unless --format llama.cpp --kernel forward says otherwise"
     if output == "slurm" and pinned:
-        yield "the mask has the CPU numbers of the whole node: --exclusive asks for it, and partitions may not give it"
+        yield "the mask has CPU numbers of the whole node, so the job must have all of it: sbatch or salloc --exclusive"
     if output == "kubernetes" and pinned:
         yield (
             "for CPUs of its own a container needs memory requests equal to its limits and a node with CPU manager "

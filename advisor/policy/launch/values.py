@@ -20,14 +20,22 @@ MEMORY_POLICIES = ("default", "local", "interleave", "bind")
 _WORD = re.compile(r"[A-Za-z0-9][\w.+-]*", re.ASCII)
 
 
-def whole(value: object, least: int) -> int:
+MOST = (1 << 31) - 1
+"""Threads, CPUs and knobs: an int of the runtimes."""
+
+MOST_SPINS = (1 << 63) - 1
+"""GOMP_SPINCOUNT: libgomp refuses what no unsigned long long holds and counts in 64 bits. Source: libgomp, env.c."""
+
+
+def whole(value: object, least: int, most: int = MOST) -> int:
     """A whole number as it is.
 
     Raises:
-        BadInput: it is none, or smaller than `least`.
+        BadInput: it is none, or not from `least` to `most`.
     """
-    if not isinstance(value, int) or isinstance(value, bool) or value < least:
-        raise BadInput("only whole numbers are written into a launch line", got=value, allowed=f"{least} or more")
+    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
+        rule = "only whole numbers are written into a launch line"
+        raise BadInput(rule, got=value, allowed=f"from {least} to {most}")
     return value
 
 
@@ -106,9 +114,6 @@ def memory_policy(answer: Answer) -> str:
 def variables(answer: Answer) -> dict[str, str | None]:
     """Environment variables that start a process with an answer's team and process part.
 
-    OMP_PLACES is read by libgomp and libomp alike, and wins over GOMP_CPU_AFFINITY, which is unset so that an old value
-    cannot confuse. Source: OpenMP 5.0, section 6; libgomp manual, "Environment Variables".
-
     Args:
         answer: what a policy said.
 
@@ -118,14 +123,41 @@ def variables(answer: Answer) -> dict[str, str | None]:
     Raises:
         BadInput: a value that is no whole number, or an unknown wait policy.
     """
-    wait, places = wait_policy(answer), cpus(answer)
+    return {**team_variables(answer), **place_variables(answer), **wait_variables(answer)}
+
+
+def team_variables(answer: Answer) -> dict[str, str | None]:
+    """What makes a team as large as it shall be; limits and dynamic teams that were set would make it smaller.
+
+    Source: OpenMP 5.0, section 6; LLVM OpenMP runtime, "Environment Variables", and kmp_settings.cpp.
+    """
+    smaller = ("OMP_THREAD_LIMIT", "OMP_MAX_ACTIVE_LEVELS", "KMP_DEVICE_THREAD_LIMIT", "KMP_ALL_THREADS", "KMP_LIBRARY")
+    return {"OMP_NUM_THREADS": str(threads(answer)), "OMP_DYNAMIC": "false", **dict.fromkeys(smaller)}
+
+
+def place_variables(answer: Answer) -> dict[str, str | None]:
+    """Where its threads run. OMP_PLACES is read by libgomp and libomp alike; what would say it otherwise is unset.
+
+    Source: OpenMP 5.0, section 6; libgomp manual and LLVM OpenMP runtime, "Environment Variables".
+    """
+    places = cpus(answer)
     return {
-        "OMP_NUM_THREADS": str(threads(answer)),
         "OMP_PLACES": None if places is None else ",".join(f"{{{cpu}}}" for cpu in places),
         "OMP_PROC_BIND": "false" if places is None else "true",
+        **dict.fromkeys(("GOMP_CPU_AFFINITY", "KMP_AFFINITY", "KMP_HW_SUBSET", "KMP_PLACE_THREADS")),
+    }
+
+
+def wait_variables(answer: Answer) -> dict[str, str | None]:
+    """How threads wait; libomp's own words for it would count before OMP_WAIT_POLICY.
+
+    Source: libgomp manual and LLVM OpenMP runtime, "Environment Variables".
+    """
+    wait = wait_policy(answer)
+    return {
         "OMP_WAIT_POLICY": None if wait == "default" else wait,
-        "GOMP_SPINCOUNT": None if answer.spin is None else str(whole(answer.spin, 0)),
-        "GOMP_CPU_AFFINITY": None,
+        "GOMP_SPINCOUNT": None if answer.spin is None else str(whole(answer.spin, 0, MOST_SPINS)),
+        **dict.fromkeys(("KMP_BLOCKTIME", "KMP_LIBRARY")),
     }
 
 
@@ -136,9 +168,8 @@ def exports(wanted: dict[str, str | None]) -> str:
     return "\n".join([*lines, *([f"unset {' '.join(absent)}"] if absent else [])])
 
 
-def env_words(answer: Answer) -> list[str]:
-    """The call of env(1) that sets and unsets what an answer needs, as words of a command."""
-    wanted = variables(answer)
+def env_words(wanted: dict[str, str | None]) -> list[str]:
+    """The call of env(1) that sets and unsets variables, as words of a command."""
     words = ["env", *(one for name, value in wanted.items() if value is None for one in ("-u", name))]
     return words + [f"{name}={value}" for name, value in wanted.items() if value is not None]
 
