@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from advisor import __version__, codec, device
 from advisor.device import is_device
-from advisor.records import Machine, Measurement, Problem, Table, pairs
+from advisor.records import Choice, Machine, Measurement, Problem, Section, Table, pairs
 from advisor.tuning_result import best_section, of_shape
 
 if TYPE_CHECKING:
@@ -26,7 +26,11 @@ MOST_HELD_OUT = 6
 """Sizes held out: enough for a worst case to mean something, few enough to take a small part of the time."""
 
 
-def learned(before: Past, outcome: Outcome, request: Request, asked: TuneRequest) -> Table | None:
+Kept = tuple[tuple[int, Choice], ...]
+"""n, and the choice that is settled there."""
+
+
+def learned(before: Past, outcome: Outcome, request: Request, asked: TuneRequest, kept: Kept = ()) -> Table | None:
     """The table of an outcome and of what earlier runs found at other n; None where not one race ended."""
     from advisor.policy.learn import DEPENDS, Beside, Made, learn
 
@@ -46,9 +50,9 @@ def learned(before: Past, outcome: Outcome, request: Request, asked: TuneRequest
         }
     )
     verdicts, trials = [*before.verdicts, *outcome.verdicts], [*before.trials, *outcome.trials]
-    beside = Beside([*before.stolen, *outcome.stolen], [*before.energy, *outcome.energy])
+    beside = Beside([*before.stolen, *outcome.stolen], [*before.energy, *outcome.energy], before.recalled)
     depends = device.DEPENDS if is_device(request.machine.limits_id) else DEPENDS
-    made = Made(created, provenance, depends, asked.objective)
+    made = Made(created, provenance, depends, asked.objective, kept)
     return learn(request.machine, verdicts, trials, made, beside)
 
 
@@ -64,31 +68,40 @@ class Tuning(NamedTuple):
     before: Past
 
 
+class RanAgain(NamedTuple):
+    """Outcome and table without the winners that fail in a fresh process, and the checks."""
+
+    outcome: Outcome
+    table: Table | None
+    checks: tuple[Measurement, ...] = ()
+
+
 def run_again(
-    tuning: Tuning, table: Table, learn_again: Callable[[Outcome], Table | None]
-) -> tuple[Outcome, Table | None]:
-    """Outcome and table without the winners that fail in a fresh process; half of the time left goes to that."""
+    tuning: Tuning, table: Table, learn_again: Callable[[Outcome], Table | None], share: float = 0.5
+) -> RanAgain:
+    """Run the winners in a fresh process; a share of the time left goes to that."""
     from advisor.kernels.executors import pool_for
     from advisor.policy.learn import choose
     from advisor.search.known import AGAIN
     from advisor.search.recheck import Recheck, recheck
     from advisor.search.run import finite
 
-    request = tuning.request
+    request, checks = tuning.request, list[Measurement]()
 
     def record(measurement: Measurement) -> None:
+        checks.append(measurement)
         choice_id, document = codec.digest(measurement.choice), codec.to_json(finite(measurement))
         kinds = {"kind": "trial", "session": request.session, "choice_id": choice_id, "phase": AGAIN}
         tuning.log.append({**kinds, "measurement": document})
 
     now = time.monotonic()
-    until = None if tuning.until is None else now + (tuning.until - now) / 2
+    until = None if tuning.until is None else now + (tuning.until - now) * share
     limit_s, earlier = request.options.trial_limit_s, tuning.before.checks
     plan = Recheck(learn_again, choose, request.problems, limit_s, until, record, earlier)
     ends = math.inf if until is None else until
     with pool_for(request.machine, request.spec, request.variants, request.options.seed, ends) as fresh:
         left = recheck(fresh, plan, tuning.outcome, table, tuning.progress)
-    return left.outcome._replace(interrupted=left.interrupted), left.table
+    return RanAgain(left.outcome._replace(interrupted=left.interrupted), left.table, tuple(checks))
 
 
 def count(tuning: Tuning, table: Table) -> tuple[tuple[Counting, ...], bool]:
@@ -115,7 +128,7 @@ def with_counters(table: Table, machine: Machine, log_path: str) -> Table:
     return with_counters(table, recorded(log_path)) if is_device(machine.limits_id) else table
 
 
-def save(path: str, table: Table, request: Request, log_path: str) -> Saved:
+def save(path: str, table: Table, request: Request, log_path: str, replaces: Sequence[Section]) -> Saved:
     """Merge a table into its file, with the decision rules for other shapes where it then has several.
 
     Args:
@@ -123,10 +136,14 @@ def save(path: str, table: Table, request: Request, log_path: str) -> Saved:
         table: of the shape that was tuned.
         request: that was run.
         log_path: what was measured at all shapes.
+        replaces: what the file must have measured of the shape; all of it goes.
+
+    Raises:
+        Busy: something else stands there, or another writer held the lock.
     """
     from advisor.policy.store import Saved, save_table
 
-    saved = save_table(path, table)
+    saved = save_table(path, table, replaces=replaces)
     if len({(section.dtype, section.shape) for section in saved.table.sections}) < 2:
         return saved
     from advisor.policy.rule import with_rules

@@ -17,7 +17,7 @@ from advisor import device, missed, model, paths, shares
 from advisor.asked import Own, Wanted, default_sizes, of_model, smaller_sizes
 from advisor.concluding import Tuning, count, hold_out, learned, run_again, save, with_counters
 from advisor.device import CPU, is_device
-from advisor.errors import AdvisorError, BadInput, UnknownName
+from advisor.errors import AdvisorError, BadInput, Busy, UnknownName
 from advisor.gate import Bar
 from advisor.kernels import pools, registry
 from advisor.kernels.available import check as check_tools
@@ -46,13 +46,20 @@ from advisor.tuning_result import TuneResult, listed, missing
 from advisor.turn import alone
 
 if TYPE_CHECKING:
+    from advisor.gate import Stands
     from advisor.kernels.gpu.counts import Counting
     from advisor.kernels.spec import KernelSpec
     from advisor.kernels.variant import Variant
+    from advisor.policy.landing import Decision
+    from advisor.records import Section, Table
     from advisor.search.request import Outcome, Progress, Request
 
 HELD_OUT_SHARE = 0.15
 """Of a budget, kept for the races at sizes that were not tuned."""
+
+CHECK_S, CHECK_SHARE = 2.5, 0.3
+"""Seconds kept to run a winner once more in a fresh process where a table stands, which it else may not replace, and
+the share of a small budget that this may be: a worker takes a second to start."""
 
 LEAST_SHARE_S = 0.5
 """What a kernel has at least, however late its turn comes: enough to say that there was no time."""
@@ -230,7 +237,6 @@ def _look(machine: Machine) -> _Seen:
 def _tune_one(asked: TuneRequest, kernel: str, machine: Machine, progress: Progress, turn: _Turn) -> TuneResult:
     from advisor import gate
     from advisor.kernels.executors import pool_for
-    from advisor.policy.store import Saved
     from advisor.search.counting import reserve_s
     from advisor.search.known import past
     from advisor.search.log import Log, set_aside
@@ -243,45 +249,96 @@ def _tune_one(asked: TuneRequest, kernel: str, machine: Machine, progress: Progr
     request = _request(asked, kernel, machine, Room(budget_s, turn.slow))._replace(others=seen.recorded)
     folder = folder_of(machine)
     log_path, table_path = os.path.join(folder, "measurements.jsonl"), os.path.join(folder, f"{kernel}.table.json")
-    aside = set_aside(log_path)
-    stands, unfit = gate.standing(table_path, (kernel, machine.hardware_id, machine.limits_id))
-    request = request._replace(keep=gate.keep(stands, request.problems))
-    before = gate.landed_only(past(log_path, request), stands, request.problems[0])
-    decision = None
+    aside, stands = set_aside(log_path), gate.standing(table_path, request)
+    request = _leaving_time(request, budget_s) if stands.table else request
+    request = request._replace(keep=gate.keep(stands.table, request.problems))
+    before = gate.remembered(past(log_path, request), stands.table, request)
     until = None if budget_s is None else begun + budget_s
     last = math.inf if until is None else until
     with Log(log_path) as log, pool_for(machine, request.spec, request.variants, asked.seed, last) as pool:
         outcome = search(request, pool, log, progress)
-        table = learned(before, outcome, request, asked)
-        if table is not None and not outcome.interrupted:
-            pool.crew.close()  # its workers hold memory
-            tuning = Tuning(request, pool, log, progress, outcome, until, before)
-            outcome, table = run_again(tuning, table, lambda left: learned(before, left, request, asked))
-        if table is not None:
-            landed = gate.land(stands, outcome, request, asked.bar)
-            outcome, decision = landed.outcome, landed.decision
-            table = landed.table or learned(before, outcome, request, asked)
-        changes = decision is not None and decision.changes
-        if table is not None and changes and not outcome.interrupted and not asked.exhaustive:
-            tuning = Tuning(request, pool, log, progress, outcome, until, before)
-            table, interrupted = hold_out(tuning, table)
-            outcome = outcome._replace(interrupted=interrupted)
+        tuning = Tuning(request, pool, log, progress, outcome, until, before)
+        ended = _settled(tuning, stands, asked)
+        if ended.table is not None and ended.changes and not ended.outcome.interrupted and not asked.exhaustive:
+            held, interrupted = hold_out(tuning._replace(outcome=ended.outcome), ended.table)
+            ended = ended._replace(table=held, outcome=ended.outcome._replace(interrupted=interrupted))
         # before anything is counted: whatever becomes of that, the table lies there
-        saved = None if table is None else save(table_path, with_counters(table, machine, log_path), request, log_path)
+        ended, notes = _saved(ended, tuning, table_path, stands.replaces)
         counted: tuple[Counting, ...] = ()
-        if asked.counters and table is not None and saved is not None and not outcome.interrupted:
+        if asked.counters and ended.table is not None and not ended.outcome.interrupted:
             ends = None if share_s is None else begun + share_s
-            counted, interrupted = count(Tuning(request, pool, log, progress, outcome, ends, before), table)
-            outcome = outcome._replace(interrupted=interrupted)
-            again = save(table_path, with_counters(table, machine, log_path), request, log_path)
-            saved = Saved(again.table, (*saved.notes, *again.notes))
-    notes = [*filter(None, [aside, *unfit, seen.sentence]), *_notes(asked, request, outcome), *before.notes]
-    notes += [] if saved is None else saved.notes
-    notes += gate.record(decision, table_path, request, saved.table) if decision and saved else ()
-    table = saved.table if saved else None
+            counted, interrupted = count(tuning._replace(outcome=ended.outcome, until=ends), ended.table)
+            ended = ended._replace(outcome=ended.outcome._replace(interrupted=interrupted))
+            ended, more = _saved(ended, tuning, table_path, gate.standing(table_path, request).replaces)
+            notes = (*notes, *more)
+    outcome, decision, table = ended.outcome, ended.decision, ended.table
+    said = [*filter(None, [aside, *stands.notes, seen.sentence]), *_notes(asked, request, outcome), *before.notes]
+    said += [*notes, *(gate.record(decision, table_path, request, table) if decision else ())]
     absent, failed = missing(outcome, request, table)
-    done = TuneResult(kernel, outcome, table, table_path, log_path, absent, tuple(notes), failed)
+    path = table_path if ended.changes else stands.path or table_path
+    done = TuneResult(kernel, outcome, table, path, log_path, absent, tuple(said), failed)
     return done._replace(objective=asked.objective, device=_device(machine), counted=counted, decision=decision)
+
+
+class _Ended(NamedTuple):
+    """What a tuning comes to at the gate. `table`: the new one, or the one that stays; None: no race ended, and none
+    stands."""
+
+    outcome: Outcome
+    table: Table | None
+    decision: Decision | None = None
+
+    @property
+    def changes(self) -> bool:
+        """Whether the table is a new one, to be saved."""
+        return self.decision is not None and self.decision.changes
+
+
+def _leaving_time(request: Request, budget_s: float | None) -> Request:
+    """The request with a search that leaves time to run a winner again: else nothing lands over what stands."""
+    if budget_s is None:
+        return request
+    least_s = max(HELD_OUT_SHARE * budget_s, min(CHECK_S, CHECK_SHARE * budget_s))
+    return request._replace(options=request.options._replace(budget_s=budget_s - least_s))
+
+
+def _settled(tuning: Tuning, stands: Stands, asked: TuneRequest) -> _Ended:
+    """What was learned of a search, without what fails in a fresh process, and what becomes of it at the gate."""
+    from advisor import gate
+
+    request, before, outcome = tuning.request, tuning.before, tuning.outcome
+
+    def candidate(left: Outcome) -> Table | None:
+        return learned(before, left, request, asked, gate.untouched(stands.table, left, request))
+
+    table, checks = candidate(outcome), before.checks
+    if table is not None and not outcome.interrupted:
+        tuning.pool.crew.close()  # its workers hold memory
+        outcome, table, found = run_again(tuning, table, candidate, 1.0 if stands.table else 0.5)
+        checks = (*checks, *found)
+    if table is None:
+        return _Ended(outcome, None)
+    landed = gate.land(stands.table, outcome, table, request, asked.bar, checks)
+    if landed.decision.changes:
+        table = learned(before, landed.outcome, request, asked, landed.kept)
+    return _Ended(outcome, table if landed.decision.changes else stands.table, landed.decision)
+
+
+def _saved(ended: _Ended, tuning: Tuning, path: str, replaces: Sequence[Section]) -> tuple[_Ended, tuple[str, ...]]:
+    """Save the table of a tuning that changes it. What was imported or rolled back to meanwhile stays."""
+    from advisor import gate
+    from advisor.policy.landing import OVERTAKEN
+
+    if ended.table is None or ended.decision is None or not ended.changes:
+        return ended, ()
+    request, log_path = tuning.request, tuning.log.path
+    try:
+        table = with_counters(ended.table, request.machine, log_path)
+        saved = save(path, table, request, log_path, replaces)
+    except Busy as error:
+        decision = ended.decision._replace(verdict=OVERTAKEN, why=str(error), taken=())
+        return ended._replace(table=gate.standing(path, request).table, decision=decision), ()
+    return ended._replace(table=saved.table), saved.notes
 
 
 def _notes(asked: TuneRequest, request: Request, outcome: Outcome) -> list[str]:

@@ -1,9 +1,10 @@
 """The landing gate: whether what was tuned now takes the place of what the table says. Pure decisions.
 
-A candidate lands where it beats the incumbent by the bar: the geometric mean, over the n that were raced, of the
-incumbent's time over the candidate's, both from one interleaved race on this machine. With a workload every n weighs
-what it is worth there; without one, only those n count at which the two differ. What has gone stale, fails now, or is
-no longer at hand gives way without that; n and shapes that the table did not have are added. docs/landing.md.
+At every n that was raced either the incumbent or the candidate stands afterwards. The candidate does where the table
+said nothing, or what it said failed, is stale, or is not at hand; everywhere else only where it was compared with the
+incumbent and has run in a fresh process, and if the gain of all such n reaches the bar: the geometric mean of the
+incumbent's figure over the candidate's, by the objective, both from this run. With a workload every n weighs what it is
+worth there; without one, only those n count at which the two differ. docs/landing.md.
 """
 
 from __future__ import annotations
@@ -12,19 +13,20 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from advisor.records import Choice, Problem, Verdict
+from advisor.records import Choice, Verdict
+from advisor.search.objective import Figures, lost_by
 
 BAR = 0.015
 """The landing bar. Source: design.md, "What makes an answer trustworthy", 5."""
 
-FIRST, STALE, GONE, WRONG, OBJECTIVE, SAME, FASTER, EXTENDED, KEPT, UNRACED = (
+FIRST, STALE, GONE, WRONG, OBJECTIVE, SAME, FASTER, EXTENDED, KEPT, UNRACED, UNCHECKED, OVERTAKEN = (
     *("first", "stale", "gone", "wrong", "objective"),
-    *("same", "faster", "extended", "kept", "unraced"),
+    *("same", "faster", "extended", "kept", "unraced", "unchecked", "overtaken"),
 )
 
 LANDS = (FIRST, STALE, GONE, WRONG, OBJECTIVE, SAME, FASTER)
-"""Decisions after which the candidate is the table. After `extended` new n are added and the old ones stay; after
-`kept` and `unraced` all stays."""
+"""Decisions after which a candidate stands somewhere in the place of an incumbent, or with new figures. After
+`extended` new n are added and the old ones stay; after the others all stays."""
 
 Picks = Mapping[int, Choice]
 """What a table says at its tuned n, of whatever process part is best."""
@@ -35,8 +37,10 @@ class Compared(NamedTuple):
 
     Attributes:
         weight: what the n counts for; all add up to 1.
-        ratio: the incumbent's time over the candidate's, 1 where they are one choice; None where no race has both.
+        ratio: the incumbent's figure over the candidate's, 1 where they are one choice; None where this run has not
+            both: they were not in one race, or the objective's figure was taken of one alone.
         failed: the incumbent raced and failed.
+        checked: the candidate has run in a fresh process.
     """
 
     n: int
@@ -46,6 +50,7 @@ class Compared(NamedTuple):
     ratio: float | None
     ratio_ci95: tuple[float, float] | None = None
     failed: bool = False
+    checked: bool = True
 
 
 class Incumbent(NamedTuple):
@@ -56,12 +61,14 @@ class Incumbent(NamedTuple):
         changed: what its rows depend on and has changed, in words.
         gone: builds that are no longer at hand, in words.
         objective: what it was chosen for.
+        lost: n at which the choice is stale or not at hand.
     """
 
     picks: Picks
     changed: tuple[str, ...] = ()
     gone: tuple[str, ...] = ()
     objective: str = "latency"
+    lost: frozenset[int] = frozenset()
 
 
 class Decision(NamedTuple):
@@ -74,6 +81,7 @@ class Decision(NamedTuple):
         bar: the least gain, less 1.
         compared: what was raced, an n each.
         added: n that the table did not have.
+        taken: n at which the candidate stands now.
         failed: (n, choice) that raced or won, and crashed or was wrong there or in a fresh process: no candidate.
         outside: a sentence on the calls of the workload that count for nothing; empty where there are none.
     """
@@ -86,53 +94,63 @@ class Decision(NamedTuple):
     added: tuple[int, ...] = ()
     failed: tuple[tuple[int, Choice], ...] = ()
     outside: str = ""
+    taken: tuple[int, ...] = ()
 
     @property
     def lands(self) -> bool:
-        """Whether the candidate is the table now, at every n that was raced."""
-        return self.verdict in LANDS
+        """Whether the candidate stands in the place of the incumbent where it may: see `taken`."""
+        return self.verdict in LANDS and bool(self.taken)
 
     @property
     def changes(self) -> bool:
-        """Whether the table is another one afterwards: it landed, or n were added."""
-        return self.lands or self.verdict == EXTENDED
+        """Whether the table is another one afterwards: at some n it landed, or was added."""
+        return bool(self.taken)
+
+
+class Found(NamedTuple):
+    """What a run found at one n: the race, the figures of all that raced, whether the candidate is checked."""
+
+    race: Verdict
+    candidate: Choice
+    figures: Sequence[Figures]
+    checked: bool = True
 
 
 def compare(
-    verdicts: Sequence[Verdict], picks: Picks, candidate: Picks, weights: Mapping[int, float]
+    found: Sequence[Found], old: Incumbent, objective: str, weights: Mapping[int, float]
 ) -> tuple[Compared, ...]:
     """Both sides at every n that was raced and that the table has.
 
     Args:
-        verdicts: final races of this run.
-        picks: what the table says.
-        candidate: what this run found best.
+        found: at each n.
+        old: what the table says.
+        objective: by whose figures they are compared.
         weights: n -> share of the workload; empty: all alike.
     """
-    found = []
-    for verdict in verdicts:
-        n = verdict.problem.n
-        if n in picks and n in candidate:
-            found.append(_at(verdict, picks[n], candidate[n], weights.get(n, 0.0) if weights else 1.0))
-    if not weights:  # nothing is to be decided where both are one
-        found = [one._replace(weight=float(one.incumbent != one.candidate)) for one in found]
-    whole = sum(one.weight for one in found) or 1.0
-    return tuple(one._replace(weight=one.weight / whole) for one in found)
+    here = [_at(one, old.picks[one.race.problem.n], objective) for one in found if one.race.problem.n in old.picks]
+    if weights:
+        here = [one._replace(weight=weights.get(one.n, 0.0)) for one in here]
+    else:  # nothing is to be decided where both are one
+        here = [one._replace(weight=float(one.incumbent != one.candidate)) for one in here]
+    whole = sum(one.weight for one in here) or 1.0
+    return tuple(one._replace(weight=one.weight / whole) for one in here)
 
 
-def _at(verdict: Verdict, old: Choice, new: Choice, weight: float) -> Compared:
-    times = {s.choice: s for s in verdict.standings}
-    ours, theirs = times.get(old), times.get(new)
+def _at(found: Found, old: Choice, objective: str) -> Compared:
+    race, new = found.race, found.candidate
+    ours = next((s for s in race.standings if s.choice == old), None)
+    at = Compared(
+        race.problem.n, old, new, 1.0, 1.0, None, ours is not None and ours.outcome == "failed", found.checked
+    )
     if old == new:
-        return Compared(verdict.problem.n, old, new, weight, 1.0, failed=ours is not None and ours.outcome == "failed")
-    ratio = ours.summary.p25_ns / theirs.summary.p25_ns if ours and theirs and ours.summary and theirs.summary else None
-    interval = ours.ratio_ci95 if ours and ratio is not None and new == verdict.winner else None
-    failed = ours is not None and ours.outcome == "failed"
-    return Compared(verdict.problem.n, old, new, weight, ratio, interval, failed)
+        return at._replace(checked=True)
+    interval = ours.ratio_ci95 if ours and objective == "latency" and new == race.winner else None
+    ratio = lost_by(found.figures, objective, old, new)
+    return at._replace(ratio=ratio, ratio_ci95=None if ratio is None else interval)
 
 
 def decide(old: Incumbent, compared: Sequence[Compared], objective: str, added: Sequence[int], bar: float) -> Decision:
-    """Whether a candidate lands.
+    """Whether a candidate lands, and at which n.
 
     Args:
         old: what stands in the table.
@@ -141,19 +159,32 @@ def decide(old: Incumbent, compared: Sequence[Compared], objective: str, added: 
         added: n that were raced and that the table did not have.
         bar: the least gain, less 1.
     """
-    gain = geometric_mean(compared)
+    gain = geometric_mean([one for one in compared if one.checked and not one.failed and one.n not in old.lost])
     verdict, why = _verdict(old, compared, objective, gain, bar)
-    if verdict in (KEPT, UNRACED) and added:
+    if verdict in (KEPT, UNRACED, UNCHECKED) and added and old.objective == objective:
         verdict, why = EXTENDED, f"{why}; n = {', '.join(map(str, added))} added"
-    return Decision(verdict, why, gain, bar, tuple(compared), tuple(added))
+    won = [one.n for one in compared if _takes(one, old, objective, gain is not None and gain >= 1 + bar)]
+    taken = tuple(sorted([*won, *added])) if verdict in (*LANDS, EXTENDED) else ()
+    return Decision(verdict, why, gain, bar, tuple(compared), tuple(added), taken=taken)
+
+
+def _takes(one: Compared, old: Incumbent, objective: str, reached: bool) -> bool:
+    """Whether the candidate stands at one n afterwards."""
+    if one.failed or one.n in old.lost or one.incumbent == one.candidate:
+        return True
+    return one.checked and (old.objective != objective or (reached and one.ratio is not None))
 
 
 def _verdict(
     old: Incumbent, compared: Sequence[Compared], objective: str, gain: float | None, bar: float
 ) -> tuple[str, str]:
     failed = [one.n for one in compared if one.failed]
+    unchecked = [one.n for one in compared if not (one.checked or one.failed or one.n in old.lost)]
+    waits = f"no time to run the candidate once more in a fresh process at n = {', '.join(map(str, unchecked))}"
     if not old.picks:
         return FIRST, "the first table of this shape"
+    if old.objective != objective and unchecked:
+        return UNCHECKED, f"{waits}: what the table says stays"
     if old.changed:
         return STALE, f"what the table says is stale: {'; '.join(old.changed)}"
     if old.gone:
@@ -164,55 +195,31 @@ def _verdict(
         return WRONG, f"what the table says failed at n = {', '.join(map(str, failed))}"
     if compared and all(one.incumbent == one.candidate for one in compared):
         return SAME, "the same choices, measured anew"
+    if gain is None and unchecked:
+        return UNCHECKED, f"{waits}: what the table says stays"
     if gain is None:
-        return UNRACED, "the table's choice was in no race, so it stays"
-    told = f"{gain - 1:.1%} faster than the table, geometric mean"
+        return UNRACED, "the table's choice was not measured beside the candidate, so it stays"
+    told = f"{gain - 1:.1%} better than the table, geometric mean"
     if gain >= 1 + bar:
         return FASTER, told
     return KEPT, f"{told}, under the bar of {bar:.1%}: the table's choices stay"
 
 
+def settled(old: Incumbent, candidate: Picks, decision: Decision, objective: str) -> dict[int, Choice]:
+    """What stands at every n after a decision: the candidate where it has landed, elsewhere what the table says.
+
+    Of another objective's table nothing is settled at the n that were not raced: what is known there is chosen anew.
+    """
+    kept = old.picks if old.objective == objective else {}
+    stays = {n: choice for n, choice in kept.items() if n not in old.lost}
+    return {**stays, **{n: candidate[n] for n in decision.taken if n in candidate}}
+
+
 def geometric_mean(compared: Sequence[Compared]) -> float | None:
-    """Of the ratios by their weights; None where nothing of any weight was raced."""
+    """Of the ratios by their weights; None where nothing of any weight has one."""
     known = [(one.weight, one.ratio) for one in compared if one.ratio is not None and one.weight > 0]
     whole = sum(weight for weight, _ in known)
     return math.exp(sum(weight * math.log(ratio) for weight, ratio in known) / whole) if known else None
-
-
-def as_landed(verdicts: Sequence[Verdict], shape: Problem, picks: Picks) -> tuple[Verdict, ...]:
-    """The races with what the table says as their winner, at every n that it has.
-
-    What did not land once shall not come in through the log later.
-
-    Args:
-        verdicts: of one shape or several.
-        shape: a problem of the table's shape.
-        picks: what the table says.
-    """
-    return tuple(_as_landed(verdict, shape, picks) for verdict in verdicts)
-
-
-def _as_landed(verdict: Verdict, shape: Problem, picks: Picks) -> Verdict:
-    n = verdict.problem.n
-    wanted = picks.get(n)
-    if verdict.purpose != "final" or wanted in (None, verdict.winner) or shape._replace(n=n) != verdict.problem:
-        return verdict
-    own = next((s for s in verdict.standings if s.choice == wanted and s.summary), None)
-    if own is None or own.summary is None:
-        return verdict
-    base = own.summary.p25_ns
-    standings = tuple(
-        s._replace(ratio=s.summary.p25_ns / base, ratio_ci95=None, outcome=_outcome(s.choice == wanted, s.outcome))
-        if s.summary
-        else s
-        for s in verdict.standings
-    )
-    return verdict._replace(winner=own.choice, standings=standings)
-
-
-def _outcome(is_winner: bool, outcome: str) -> str:
-    """What won by less than counts has not been told apart from what stays."""
-    return "winner" if is_winner else "tie" if outcome == "winner" else outcome
 
 
 def mechanism(old: Choice, new: Choice) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple
 
@@ -63,24 +63,50 @@ def tables(folder: str) -> tuple[Found, ...]:
     return tuple(found)
 
 
-def save_table(path: str, table: Table, lock_limit_s: float = LOCK_LIMIT_S) -> Saved:
+def save_table(
+    path: str,
+    table: Table,
+    lock_limit_s: float = LOCK_LIMIT_S,
+    replaces: Sequence[Section] | None = None,
+) -> Saved:
     """Merge a table into its file.
 
     Args:
         path: where; the folder is created.
         table: its sections replace those of the same dtype, shape, regime and process part; others stay.
         lock_limit_s: how long to wait for another writer.
+        replaces: what the file had measured of the table's shapes when the table began to be made. All of it goes: what
+            the table does not say any more, under whatever process part, nobody shall answer from. None: see `table`.
 
     Raises:
-        Busy: another writer held the lock for longer.
+        Busy: another writer held the lock for longer, or what a table replaces is no longer what stands there.
         BadInput: the new table makes no sense.
     """
     os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
     with locked(path, lock_limit_s):
         old, notes = usable(path, ids_of(table))
+        if replaces is not None:
+            old = _without(old, table, tuple(replaces), path)
         merged = with_id(table if old is None else merge(old, table))
         put(path, merged)
     return Saved(merged, notes)
+
+
+def measured_of(table: Table, other: Table) -> tuple[Section, ...]:
+    """A table's measured sections of the shapes that another one has."""
+    shapes = {key(section)[:3] for section in other.sections}
+    return tuple(s for s in table.sections if key(s)[:3] in shapes and not dict(s.extra).get("basis"))
+
+
+def _without(old: Table | None, new: Table, replaces: tuple[Section, ...], path: str) -> Table | None:
+    stands = () if old is None else measured_of(old, new)
+    if stands != replaces:
+        raise Busy(
+            "a table that was tuned replaces the one that stood when tuning began",
+            got=f"{path}, which was changed meanwhile, by an import or a rollback",
+            next_step="tune again; what was measured is in the log",
+        )
+    return None if old is None else old._replace(sections=tuple(s for s in old.sections if s not in stands))
 
 
 def put(path: str, table: Table) -> None:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from advisor.codec import from_json, to_json
 from advisor.errors import AdvisorError
-from advisor.records import Choice, Measurement, Problem, Standing, Verdict
+from advisor.records import Choice, Measurement, Point, Problem, Standing, Verdict
 from advisor.search import protocol
 from advisor.search.log import of_sessions, read
 from advisor.search.overturn import overturned
@@ -171,7 +171,7 @@ def _beside(standing: Standing, best: Choice, times: dict[Choice, float]) -> Sta
 
 class Past(NamedTuple):
     """Races, first looks, measurements beside a neighbour and with a counter of energy of earlier sessions, in order;
-    notes on the log; checks in a fresh process.
+    notes on the log; checks in a fresh process; figures that the table has, where the log has none.
     """
 
     verdicts: tuple[Verdict, ...] = ()
@@ -180,6 +180,7 @@ class Past(NamedTuple):
     stolen: tuple[Measurement, ...] = ()
     energy: tuple[Measurement, ...] = ()
     checks: tuple[Measurement, ...] = ()
+    recalled: tuple[tuple[Problem, Choice, Point], ...] = ()
 
 
 def past(path: str, request: Request, every_shape: bool = False) -> Past:

@@ -111,6 +111,32 @@ def picked(
     return best(figures_of(verdict, stolen, metered), objective, verdict.winner)
 
 
+def lost_by(known: Sequence[Figures], objective: str, old: Choice, new: Choice) -> float | None:
+    """The figure of one choice over another's, by what an objective is about: over 1 where the old one is worse.
+
+    Args:
+        known: figures of one race and of what was measured after it.
+        objective: one of OBJECTIVES.
+        old, new: two choices.
+
+    Returns:
+        For efficiency, where the old one costs more than 5 % of the best time, the ratio of the times, as it is none
+        of those to choose from. None where the objective's figure is not known of both.
+    """
+    figures = {one.choice: one for one in known}
+    ours, theirs = figures.get(old), figures.get(new)
+    if ours is None or theirs is None or ours.quiet is None or theirs.quiet is None:
+        return None
+    times = ours.quiet.p25_ns, theirs.quiet.p25_ns
+    if objective == "robust":
+        return ours.stolen.mean_ns / theirs.stolen.mean_ns if ours.stolen and theirs.stolen else None
+    if objective == "efficiency" and times[0] <= WITHIN * min(one.quiet.p25_ns for one in known if one.quiet):
+        if ours.joules is not None and theirs.joules:
+            return ours.joules / theirs.joules
+        return core_ns(old, times[0]) / core_ns(new, times[1])
+    return times[0] / times[1]
+
+
 def joules_of(measurement: Measurement) -> float | None:
     """Joules of one call: mean power over the measurement times the mean time of a call; None without a counter."""
     known = dict(measurement.conditions)

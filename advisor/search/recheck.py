@@ -103,14 +103,20 @@ def _is_new(problem: Problem, before: Measurement) -> bool:
 
 
 def winners(table: Table | None, problems: Sequence[Problem], choose: Choose) -> dict[Choice, Problem]:
-    """Each distinct choice that the table gives at one of the problems, with the largest: it needs the most memory."""
+    """Each distinct choice that the table gives at one of the problems, with the largest: it needs the most memory.
+
+    Those in front are the best of all process parts at some n: where time is short, they are what may land.
+    """
     found: dict[Choice, Problem] = {}
+    leading = set()
     for problem in sorted(problems, key=lambda one: one.n):
         for section in () if table is None else table.sections:
             here = (section.dtype, section.shape, section.regime) == (problem.dtype, problem.shape, problem.regime)
             if here and problem.n in section.tuned_n:
-                found[same_program(choose(section, problem.n))] = problem
-    return found
+                one = same_program(choose(section, problem.n))
+                found[one] = problem
+                leading |= {one} if problem.n in dict(section.wins).get(section.objective, ()) else set()
+    return dict(sorted(found.items(), key=lambda item: item[0] not in leading))
 
 
 def _checks(
