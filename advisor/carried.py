@@ -28,6 +28,18 @@ def is_carried(section: Json) -> bool:
     return section.get("basis") in _CARRIED
 
 
+def of_row(section: Json, row: Json) -> Json:
+    """The section as one of its rows speaks of itself: what was carried over comes from elsewhere row by row."""
+    own = row.get("origin")
+    if not own or not is_carried(section):
+        return section
+    return {
+        **section,
+        "basis": row.get("basis") or section["basis"],
+        "origin": {**(section.get("origin") or {}), **own},
+    }
+
+
 def region_of(section: Json) -> str:
     """What its smallest and its largest n bound, in words."""
     if section.get("basis") == "INTERPOLATED":

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 
 from advisor.answers import Answer
-from advisor.carried import basis_of, carried, is_carried, is_published, points_of, region_of
+from advisor.carried import basis_of, carried, is_carried, is_published, of_row, points_of, region_of
 from advisor.errors import PlacementError
 from advisor.installed import ABSENT, compiler_is_absent, installed, library_of, nvrtc, package_of
 from advisor.site import Site
@@ -111,14 +111,15 @@ def ranges(site: Site, table: Json, section: Json, others: list[Json]) -> Ranges
     note = (f"the table has no figures for {site.objective}: chosen for {objective}",) if unmet else ()
     hints = _hints(site, section, [for_objective(other, objective)[0] for other in others], objective)
     for row in section["rows"]:
-        base = _row_answer(site, table, section, row)
+        told = of_row(section, row)
+        base = _row_answer(site, table, told, row)
         base = base if objective == "latency" else base._replace(objective=objective)
         for low, high in _pieces(row, section["tuned_n"]):
             borders.append(low)
             if is_published(section) and low not in section["tuned_n"] and not row.get("whole"):
                 answers.append(_unpublished(site, table, section, (low - 1, high + 1)))
                 continue
-            answer = base if base.why else _piece(base, section, row, (low, high), hints)
+            answer = base if base.why else _piece(base, told, row, (low, high), hints)
             said = note if base.why else (*note, *_pool_warnings(row), *_core_warnings(site, row["choice"]))
             answers.append(answer._replace(warnings=(*answer.warnings, *said)) if said else answer)
     return [*borders, last + 1], [*answers, ends[1]]

@@ -185,14 +185,20 @@ def _check_section(section: Json) -> None:
 
 
 def _check_basis(section: Json) -> None:
-    basis, origin = section.get("basis"), section.get("origin") or {}
+    _check_origin(section)
+    for row in section["rows"]:
+        _check_origin(row)
+        told = row.get("published") or ()
+        _need(all(_whole(one["n"], 1) and _time(one["time_ns"]) for one in told), "published", "times at n", told)
+
+
+def _check_origin(told: Json) -> None:
+    """What a section or a row says of where it was carried over from."""
+    basis, origin = told.get("basis"), told.get("origin") or {}
     _need(basis is None or basis in CARRIED, "basis", f"one of {', '.join(CARRIED)}", basis)
     _need(all(isinstance(name, str) for name in origin.get("machines") or ()), "origin.machines", "names", origin)
     regret = origin.get("validated_regret")
     _need(regret is None or (_time(regret) and regret >= 1), "origin.validated_regret", "null or at least 1", regret)
-    for row in section["rows"]:
-        told = row.get("published") or ()
-        _need(all(_whole(one["n"], 1) and _time(one["time_ns"]) for one in told), "published", "times at n", told)
 
 
 def _check_rows(rows: list[Json], tuned: list[int]) -> None:

@@ -104,10 +104,11 @@ def raced(out: Path, kernel: str, wanted: Sequence[int], others: Sequence[str]) 
             rung = ""
             if carried is not None:
                 section = _section_of(carried.sections, n)
-                choices["transfer"], rung = choose(section, n), str(dict(section.extra)["origin"]["rung"])
-            row = _race(pool, problem, choices)
-            if row is not None:
-                rounds, ratios = row
+                row = next(row for row in section.rows if row.low <= n <= row.high)
+                choices["transfer"], rung = row.choice, str(dict(row.extra)["origin"]["rung"])
+            times = _race(pool, problem, choices)
+            if times is not None:
+                rounds, ratios = times
                 yield Row(len(machine.allowed_cpus), kernel, n, rung, rounds, ratios)
 
 

@@ -58,6 +58,20 @@ def test_what_was_carried_over_says_so_at_every_n_and_has_no_time(folder, basis)
     assert policy.choose("decode", 64).threads == 1
 
 
+def test_each_row_says_where_it_came_from(folder):
+    own = {"rung": "model", "machines": (), "validated_regret": None}
+    (section,) = carried().sections
+    first, last = section.rows
+    spoken = last._replace(extra=pairs({"basis": "MODELLED", "origin": own, "why": "traffic alone"}))
+    write(folder, table()._replace(sections=(section._replace(rows=(first, spoken)),)), "decode.transfer")
+    answers = [Policy.load().choose("decode", n) for n in (64, 4096)]
+    assert [(a.basis, a.rung, a.machines, a.validated_regret, a.in_tuned_region) for a in answers] == [
+        ("TRANSFERRED", "nearest", ("some-machine",), 1.07, False),
+        ("MODELLED", "model", (), None, False),
+    ]
+    assert answers[1].why == "from a cost model, not measured here; traffic alone"
+
+
 def test_beyond_what_was_carried_over_the_default_answers_and_claims_nothing(folder):
     write(folder, carried(), "decode.transfer")
     answer = Policy.load().choose("decode", 1 << 20)

@@ -17,20 +17,35 @@ from advisor.errors import AdvisorError
 from advisor.kernels.spec import KernelSpec
 from advisor.kernels.variant import Variant, for_machine
 from advisor.policy.store import with_id
-from advisor.records import Choice, Machine, Problem, Row, Section, Table, pairs
+from advisor.records import Choice, Machine, Pairs, Problem, Row, Section, Table, pairs
 from advisor.search import costs
 from advisor.search.elsewhere import Elsewhere, Group
 from advisor.search.learned import Learned, learn
-from advisor.search.portable import Portable, able, by_program, listed, process_of
-from advisor.search.rungs import Asked, Checked, Guess, Ladder, Way, check, default_of, guessed
+from advisor.search.portable import Portable, able, by_program, listed, portable, process_of
+from advisor.search.rungs import Asked, Checked, Guess, Ladder, Way, check, default_of, guessed, knows
 from advisor.search.space import SpaceOptions, default_choice, space
 from advisor.search.traits import spot_of
 
 DEPENDS = ("source_hash", "compiler")
 """What makes a transferred row stale: it was a guess, and holds no better on another kernel of the operating system."""
 
-PLAIN = ("default", None, "default")
+Part = tuple[str, int | None, str]
+"""A process part without its runtime."""
+
+PLAIN: Part = ("default", None, "default")
 """The process part of a server that nobody started in a special way."""
+
+FARTHEST = 1.5
+"""Time over the best of any process part up to which what was measured under one speaks for that one. Beyond it the
+best program of all was hardly tried under that part, and is taken itself."""
+
+FREE, HERE, LENT = "free", "here", "lent"
+"""How an answer under a process part was come by: the best of any part has this part; the best that was measured under
+this part; the best of any part, which nobody measured under this one."""
+
+
+Programs = dict[tuple[str, Pairs], list[Choice]]
+"""Variant and knobs -> choices."""
 
 
 class Here(NamedTuple):
@@ -51,11 +66,12 @@ class Here(NamedTuple):
 
 
 class Told(NamedTuple):
-    """What one n takes: the way, its guess, and the listed choice that is meant."""
+    """What one n takes: the way, its guess, the listed choice that is meant, and how it came to this process part."""
 
     way: Way
     guess: Guess
     choice: Choice
+    how: str = FREE
 
 
 class _Ground(NamedTuple):
@@ -126,7 +142,7 @@ def _sections(ground: _Ground) -> list[Section]:
     parts = {process_of(told.choice.process) for told in free.values()} | {PLAIN}
     found = []
     for part in sorted(parts, key=lambda part: (part != PLAIN, repr(part))):
-        own = {n: free[n] if process_of(free[n].choice.process) == part else _told(ground, n, part) for n in free}
+        own = {n: _under(ground, n, part, told) for n, told in free.items()}
         rows = {n: told for n, told in own.items() if told is not None}
         if rows:
             won = [n for n, told in free.items() if process_of(told.choice.process) == part]
@@ -134,17 +150,10 @@ def _sections(ground: _Ground) -> list[Section]:
     return found
 
 
-def _told(ground: _Ground, n: int, part: tuple[str, int | None, str] | None) -> Told | None:
+def _told(ground: _Ground, n: int, part: Part | None) -> Told | None:
     """What the first way that knows something takes at n, under one process part or any."""
-    here, problem = ground.here, _problem(ground.here.spec, ground.group, n)
-    processes, programs = None if part is None else frozenset({part}), by_program(_listed(here, problem))
-    asked = Asked(
-        spot_of(here.machine),
-        lambda what: (what.variant, what.knobs) in programs,
-        ground.group,
-        n,
-        processes,
-    )
+    problem = _problem(ground.here.spec, ground.group, n)
+    programs, asked = _asked(ground, problem, part)
     for way, _ in ground.ladder.ways:
         guess = _modelled_guess(ground, problem) if way.rung == "model" else None
         guess = guess or guessed(way, ground.known, asked, ground.model)
@@ -153,6 +162,55 @@ def _told(ground: _Ground, n: int, part: tuple[str, int | None, str] | None) -> 
             if choice is not None and (part is None or process_of(choice.process) == part):
                 return Told(way, guess, choice)
     return None
+
+
+def _asked(ground: _Ground, problem: Problem, part: Part | None) -> tuple[Programs, Asked]:
+    """The choices that are listed here, by program, and what is asked of other machines."""
+    programs = by_program(_listed(ground.here, problem))
+    processes = None if part is None else frozenset({part})
+
+    def runs(what: Portable) -> bool:
+        return (what.variant, what.knobs) in programs
+
+    return programs, Asked(spot_of(ground.here.machine), runs, ground.group, problem.n, processes)
+
+
+def _under(ground: _Ground, n: int, part: Part, free: Told) -> Told | None:
+    """What is taken at n under one process part.
+
+    Args:
+        ground: what is known.
+        n: the size.
+        part: the process part.
+        free: what is taken at n where any part may be.
+    """
+    own = process_of(free.choice.process)
+    alone = free.choice.team is not None and free.choice.team.threads == 1
+    if own == part or (alone and own[2] == part[2]):  # one thread waits for nobody
+        return free._replace(choice=_with_part(free.choice, part))
+    found, lent = _told(ground, n, part), _lent(ground, n, part, free)
+    there = None if found is None else found._replace(how=HERE)
+    if there is None or lent is None:
+        return there or lent
+    near = there.guess.off is not None and there.guess.off <= math.log(FARTHEST)
+    asked = _asked(ground, _problem(ground.here.spec, ground.group, n), part)[1]
+    return there if near or knows(ground.known, asked, portable(lent.choice)) else lent
+
+
+def _with_part(choice: Choice, part: Part) -> Choice:
+    process = choice.process
+    if process is None:
+        return choice
+    return choice._replace(process=process._replace(wait_policy=part[0], spin=part[1], memory_policy=part[2]))
+
+
+def _lent(ground: _Ground, n: int, part: Part, free: Told) -> Told | None:
+    """The program and team of an answer under another process part; None where its runtime has no such part."""
+    programs, _ = _asked(ground, _problem(ground.here.spec, ground.group, n), part)
+    wanted = _with_part(free.choice, part)
+    choice = listed(portable(wanted), free.choice, programs)
+    meant = choice is not None and portable(choice) == portable(wanted)
+    return free._replace(choice=choice, how=LENT) if choice is not None and meant else None
 
 
 def _listed(here: Here, problem: Problem) -> Sequence[Choice]:
@@ -190,22 +248,31 @@ def _section(ground: _Ground, told: dict[int, Told], won: Sequence[int]) -> Sect
     """Rows between the n, borders at their geometric means; `won`: n at which this process part is the best."""
     sizes = sorted(told)
     first = told[sizes[0]]
-    ways = [one.way for one in told.values()]
-    way = max(ways, key=ways.count)
+    origins = [_origin(ground, one) for one in told.values()]
     origin = {
-        "rung": way.rung,
+        **{name: _agreed([one[name] for one in origins]) for name in ("rung", "validated_regret")},
         "machines": tuple(dict.fromkeys(name for one in told.values() for name in one.guess.machines)),
-        "validated_regret": _rounded(ground.ladder.claimed(way)),
         "why": words(first),
         "models": ground.ladder.models,
         "ladder": tuple(_rung(*one) for one in ground.ladder.ways if one[1].counted),
     }
     default = _default(ground.here, _problem(ground.here.spec, ground.group, sizes[0])) or first.choice
     dtype, regime, shape = ground.group
-    process = first.choice.process
-    basis = "MODELLED" if way.rung == "model" else "TRANSFERRED"
-    made = Section(dtype, shape, regime, process, tuple(sizes), _rows(told), default, (), None, _now())
+    process, rows = first.choice.process, _rows(ground, told)
+    basis = "MODELLED" if all(one.way.rung == "model" for one in told.values()) else "TRANSFERRED"
+    made = Section(dtype, shape, regime, process, tuple(sizes), rows, default, (), None, _now())
     return made._replace(wins=pairs({"latency": tuple(won)}), extra=pairs({"basis": basis, "origin": origin}))
+
+
+def _origin(ground: _Ground, told: Told) -> dict[str, object]:
+    """Where one answer comes from. The check was of answers under any process part, and claims nothing of others."""
+    regret = ground.ladder.claimed(told.way) if told.how == FREE else None
+    return {"rung": told.way.rung, "machines": told.guess.machines, "validated_regret": _rounded(regret)}
+
+
+def _agreed(values: Sequence[object]) -> object:
+    """The value that all have, else None."""
+    return values[0] if all(value == values[0] for value in values) else None
 
 
 def _rung(way: Way, checked: Checked) -> dict[str, object]:
@@ -218,13 +285,15 @@ def _rounded(regret: float | None) -> float | None:
     return None if regret is None else round(regret, 4)
 
 
-def _rows(told: dict[int, Told]) -> tuple[Row, ...]:
+def _rows(ground: _Ground, told: dict[int, Told]) -> tuple[Row, ...]:
     sizes = sorted(told)
     borders = [math.isqrt(low * high) if low < high - 1 else low for low, high in pairwise(sizes)]
     lows, highs = [sizes[0], *(border + 1 for border in borders)], [*borders, sizes[-1]]
     rows: list[Row] = []
     for n, low, high in zip(sizes, lows, highs, strict=True):
-        row = Row(low, high, told[n].choice, (), DEPENDS, pairs({"why": words(told[n])}))
+        basis = "MODELLED" if told[n].way.rung == "model" else "TRANSFERRED"
+        extra = {"basis": basis, "origin": _origin(ground, told[n]), "why": words(told[n])}
+        row = Row(low, high, told[n].choice, (), DEPENDS, pairs(extra))
         same = bool(rows) and (rows[-1].choice, rows[-1].extra) == (row.choice, row.extra)
         rows[-1:] = [rows[-1]._replace(high=high)] if same else [*rows[-1:], row]
     return tuple(rows)
@@ -239,12 +308,22 @@ def words(told: Told) -> str:
         "count": "the same number of threads",
         "caches": "the same threads for each last-level cache",
     }.get(way.rule, "")
-    return {
-        "nearest": f"what the nearest machine, {where}, measured to be best, {by}",
-        "common": f"what is best on {where} together, {by}",
-        "learned": f"what a model learned from {where} expects to be fastest",
+    best = "best with this process part" if told.how == HERE else "best"
+    said = {
+        "nearest": f"what the nearest machine, {where}, measured to be {best}, {by}",
+        "common": f"what is {best} on {where} together, {by}",
+        "learned": f"what a model learned from {where} expects to be {best}",
         "model": "traffic, arithmetic and fork-join alone, with the default build",
     }[way.rung]
+    return f"{said}{_beside(told)}"
+
+
+def _beside(told: Told) -> str:
+    """How the answer stands to what is best under any process part, in words."""
+    if told.how == LENT:
+        return "; it is best with another process part, and nobody measured it with this one"
+    off = 1.0 if told.how != HERE or told.guess.off is None else math.exp(told.guess.off)
+    return f"; {off:.2f} times as long there as the best of any process part" if off >= 1.005 else ""
 
 
 # --- the cost model alone ---

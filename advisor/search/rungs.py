@@ -65,12 +65,16 @@ class Candidate(NamedTuple):
 
 
 class Guess(NamedTuple):
-    """What a way takes, the machines that speak for it, and how far they or the model's trees disagree (log)."""
+    """What a way takes, the machines that speak for it, and how far they or the model's trees disagree (log).
+
+    `off`: log of its time over the best of whatever process part, the mean of those machines; None: it was predicted.
+    """
 
     what: Portable
     like: Choice | None
     machines: tuple[str, ...]
     spread: float
+    off: float | None = None
 
 
 class Checked(NamedTuple):
@@ -130,6 +134,11 @@ def candidates(machines: Sequence[Elsewhere], asked: Asked, rule: str) -> tuple[
     return tuple(found.values())
 
 
+def knows(machines: Sequence[Elsewhere], asked: Asked, what: Portable) -> bool:
+    """Whether somebody measured, at this problem, what a choice becomes here by any rule."""
+    return any(one.what == what for rule in RULES for one in candidates(machines, asked, rule))
+
+
 def nearest(machines: Sequence[Elsewhere], asked: Asked, rule: str) -> Guess | None:
     """The best choice of the most similar machine that knows the problem."""
     listed = candidates(machines, asked, rule)
@@ -138,7 +147,7 @@ def nearest(machines: Sequence[Elsewhere], asked: Asked, rule: str) -> Guess | N
         known = [one for one in listed if place in one.logs]
         if known:
             best = min(known, key=lambda one: (one.logs[place], one.what.threads, repr(one.what)))
-            return Guess(best.what, best.like, (machines[place].name,), _spread(best))
+            return Guess(best.what, best.like, (machines[place].name,), _spread(best), best.logs[place])
     return None
 
 
@@ -158,7 +167,8 @@ def common(machines: Sequence[Elsewhere], asked: Asked, rule: str) -> Guess | No
     if not listed:
         return None
     best = min(listed, key=score)
-    return Guess(best.what, best.like, tuple(machines[p].name for p in sorted(best.logs)), _spread(best))
+    names, off = tuple(machines[p].name for p in sorted(best.logs)), statistics.fmean(best.logs.values())
+    return Guess(best.what, best.like, names, _spread(best), off)
 
 
 def _spread(one: Candidate) -> float:
@@ -253,9 +263,8 @@ def _off(cell: Mapping[Portable, object], what: Portable) -> tuple[float | None,
     alike = [ns for known, ns in times.items() if _same_program(known, what)]
     if what in times:
         return math.log(times[what] / best), math.log(times[what] / best)
-    if alike:  # only how its threads wait was not tried there
-        return math.log(min(alike) / best), math.log(min(alike) / best)
-    return None, math.log(middle / best)
+    # of a program that was tried only with threads that wait otherwise, that time counts, and claims nothing
+    return None, math.log((min(alike) if alike else middle) / best)
 
 
 def _same_program(one: Portable, other: Portable) -> bool:
