@@ -57,10 +57,13 @@ def floors(run: Run, job: Job, until: float) -> None:
             run.found.missing.append(f"read floor at {size / 1e6:.0f} MB: no time")
             continue
         taken = Taken({}, {})
-        race(job.pool, problem, wanted, until, run.clock, taken)
+        job.pool.until = run.end
+        race(job.pool, problem, wanted, until, run, taken)
         for team in crowd:
             own = [samples for one, samples in taken.samples.items() if one.threads == team.threads]
-            if own:
+            if not own:
+                run.found.missing.append(f"read floor at {size / 1e6:.0f} MB, {team.threads}T: no time, or it failed")
+            else:
                 best = min(own, key=smooth_p25)
                 run.found.floors.append(Floor(team.threads, size, size <= last, tuple(best)))
         run.progress.advance(f"{size / 1e6:.0f} MB")

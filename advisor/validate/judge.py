@@ -133,11 +133,20 @@ def _crossover(group: Sequence[Series], node: Node) -> Crossover:
         tied=tied,
         tried=tuple(by_threads),
         time_ns=smooth_p25(best.samples_ns),
-        speedup=ratio(by_threads[1], best) if 1 in by_threads else None,
-        all_over_best=ratio(by_threads[node.cpus], best) if node.cpus in by_threads else None,
+        speedup=_over_best(by_threads[1], best, group) if 1 in by_threads else None,
+        all_over_best=_over_best(by_threads[node.cpus], best, group) if node.cpus in by_threads else None,
         published=row.best_threads if row else None,
         published_slowdown=row.slowdown if row else None,
     )
+
+
+def _over_best(own: Series, best: Series, group: Sequence[Series]) -> Estimate:
+    """Time over that of the best; of the best itself 1, and up to what it may be over another that is best in truth."""
+    if own is not best:
+        return ratio(own, best)
+    highs = [ratio(own, one).high for one in group if one is not own]
+    known = [high for high in highs if high is not None]
+    return Estimate(1.0, 1.0, max(1.0, *known)) if len(known) == len(highs) else Estimate(1.0, None, None)
 
 
 def fusions(series: Sequence[Series], node: Node) -> tuple[Fusion, ...]:

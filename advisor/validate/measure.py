@@ -44,9 +44,8 @@ from advisor.validate.run import Found, Job, Pool, Run, node_of
 from advisor.validate.stack import stacks
 from advisor.validate.windows import windows
 
-LEAST_SHARE = 0.5
-"""Of the budget, for measuring, however long compiling took: it is done once, and the next run has all the time."""
-
+COMPILE_SHARE = 0.5
+"""Of the budget, for compiling ahead at most: what is not compiled then is when it is measured, as far as time goes."""
 
 Phase = tuple[float, Callable[[float], None]]
 """Weight of a phase, and the phase: it is told the end of its time on the clock."""
@@ -89,7 +88,8 @@ def measure(
     options = space_options(machine)._replace(compilers=(Toolchain(tool.name, tool.runtime),))
     plans = [(kernel, *problems(request, kernel)) for kernel in request.kernels]
     crowds = {kernel: _crowd(request, machine, kernel) for kernel in request.kernels}
-    run = Run(machine, options, crowds, request.budget_s, progress, clock, found, {}, {}, {})
+    end = begun + request.budget_s
+    run = Run(machine, options, crowds, request.budget_s, progress, clock, found, {}, {}, {}, end)
     interrupted = False
     try:
         with contextlib.ExitStack() as stack:
@@ -101,7 +101,7 @@ def measure(
             floor_spec, floor_variants = registry.spec("read", [FOLDER]), variants("read", [FOLDER])
             floor_pool = stack.enter_context(open_pool(machine, floor_spec, floor_variants))
             floor = Job("read", floor_spec, floor_variants, (), floor_pool)
-            _phases(run, jobs, floor, pairs, begun)
+            _phases(run, jobs, floor, pairs)
     except KeyboardInterrupt:
         interrupted = True
         found.missing.append("interrupted: what comes after that was not measured")
@@ -131,7 +131,7 @@ def _crowd(request: Request, machine: Machine, kernel: str) -> tuple[Team, ...]:
     return teams_of(machine, teams(machine, request.threads))
 
 
-def _phases(run: Run, jobs: Sequence[Job], floor: Job, pairs: Sequence[Pair], begun: float) -> None:
+def _phases(run: Run, jobs: Sequence[Job], floor: Job, pairs: Sequence[Pair]) -> None:
     """One phase after another, each within its share of what is left."""
     named = {job.kernel: job for job in jobs}
     deep = [named[kernel] for kernel in ("forward", "backward", "fused") if kernel in named]
@@ -148,9 +148,8 @@ def _phases(run: Run, jobs: Sequence[Job], floor: Job, pairs: Sequence[Pair], be
     phases += [(1.0, partial(stacks, run, gradients))] if gradients else []
     phases += [(1.0, partial(floors, run, floor))] if swept else []
     phases += [(3.0, partial(windows, run, job)) for job in decode]
-    end = max(begun + run.budget_s, run.clock() + LEAST_SHARE * run.budget_s)
     for index, (weight, phase) in enumerate(phases):
-        left_s = max(0.0, end - run.clock())
+        left_s = max(0.0, run.end - run.clock())
         run.progress.seconds_left(left_s)
         phase(run.clock() + left_s * weight / sum(other for other, _ in phases[index:]))
 
@@ -163,9 +162,15 @@ def _list_and_compile(run: Run, jobs: Sequence[Job]) -> None:
             run.wanted[problem] = cells(run.machine, job.variants, problem, run.teams[job.kernel], run.options)
             if job.kernel == "decode":
                 run.wanted[problem] += crowded(run.machine, job.variants, problem, run.options)
-        first = job.problems[0]
-        job.pool.prepare(first, [one.choice for one in run.wanted[first]])
+        _prepare(run, job, job.problems[0], run.end - (1 - COMPILE_SHARE) * run.budget_s)
         run.progress.advance(job.kernel)
+
+
+def _prepare(run: Run, job: Job, problem: Problem, until: float, cells: Sequence[Cell] | None = None) -> None:
+    """Compile what a problem needs, until then; what is measured later is bound by the end of the run."""
+    job.pool.until = min(until, run.end)
+    job.pool.prepare(problem, [one.choice for one in (run.wanted[problem] if cells is None else cells)])
+    job.pool.until = run.end
 
 
 # --- C beside Fortran ---
@@ -186,8 +191,7 @@ def _list_languages(run: Run, jobs: Sequence[Job], pairs: Sequence[Pair]) -> Run
         for problem in job.problems:
             listed = language_cells(run.machine, job, problem, pairs, run.options, ends(run.machine))
             own.wanted[problem] = listed
-        first = job.problems[0]
-        job.pool.prepare(first, [one.choice for one in own.wanted[first]])
+        _prepare(own, job, job.problems[0], run.end - (1 - COMPILE_SHARE) * run.budget_s)
         run.progress.advance(job.kernel)
     return own
 
@@ -246,8 +250,9 @@ def _group(run: Run, job: Job, problem: Problem, ends: tuple[float, float]) -> N
     taken = Taken({}, {})
     begun = run.clock()
     try:
-        job.pool.prepare(problem, [one.choice for one in kept])
-        race(job.pool, problem, kept, ends[0], run.clock, taken)
+        _prepare(run, job, problem, ends[1], kept)
+        race(job.pool, problem, kept, ends[0], run, taken)
+        _note_left_out(run, problem, [one for one in kept if one not in {**taken.samples, **taken.failed}], costs)
     finally:
         run.found.series += series(job.spec, problem, taken)
     _learn(run, job, problem, taken, run.clock() - begun - fixed_s)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from advisor.kernels.executor import Executor
@@ -14,11 +14,15 @@ from advisor.records import Measurement, Problem
 from advisor.search.protocol import LOOK_SAMPLE_S, shuffled, single
 from advisor.validate.plan import LEAST_ROUNDS, MOST_ROUNDS, Cell
 from advisor.validate.records import Series
+from advisor.validate.run import Run
 
 LIMIT_S = 120.0
 
 FEWEST_ROUNDS = 3
 """A figure of fewer is one of chance."""
+
+OUT_OF_TIME = ("timeout", "skipped")
+"""How a choice ends that the end of the run left no time for."""
 
 ONE_SAMPLE = single(LIMIT_S, LOOK_SAMPLE_S, long_calls=True)
 
@@ -35,35 +39,40 @@ def race(
     problem: Problem,
     cells: Sequence[Cell],
     until: float,
-    clock: Callable[[], float],
+    run: Run,
     taken: Taken,
 ) -> None:
     """LEAST_ROUNDS, and up to MOST_ROUNDS as long as there is time; what fails is left out of further ones.
 
-    Where the time is up before that, FEWEST_ROUNDS are enough for a figure, though for no interval.
+    Where the time is up before that, FEWEST_ROUNDS are enough for a figure, though for no interval. At the end of the
+    run it stops within a round, and what only then hit a limit has not failed.
 
     Args:
         executor: of this kernel.
         problem: one problem.
         cells: what races.
-        until: on `clock`, in s; a round that is not expected to end before it is not begun.
-        clock: seconds.
+        until: on the run's clock, in s; a round that is not expected to end before it is not begun.
+        run: its clock and end.
         taken: gets the samples.
     """
     shuffle = random.Random(problem.n)
     longest = 0.0
     for number in range(MOST_ROUNDS):
-        begun = clock()
+        begun = run.clock()
         if (number >= LEAST_ROUNDS and begun + longest > until) or (number >= FEWEST_ROUNDS and begun > until):
             return
         alive = [one for one in cells if one not in taken.failed]
         for one in shuffled(shuffle, alive):
-            found = executor.measure(problem, one.choice, ONE_SAMPLE)
+            if run.clock() >= run.end:
+                return
+            found = executor.measure(problem, one.choice, ONE_SAMPLE._replace(limit_s=run.patience_s(LIMIT_S)))
+            if found.status in OUT_OF_TIME and run.clock() >= run.end:
+                return
             if found.status != "ok":
                 taken.failed[one] = found
             else:
                 taken.samples.setdefault(one, []).append(found.samples_ns[0])
-        longest = max(longest, clock() - begun) if number else 0.0  # the first one builds and checks
+        longest = max(longest, run.clock() - begun) if number else 0.0  # the first one builds and checks
 
 
 def series(spec: KernelSpec, problem: Problem, taken: Taken) -> tuple[Series, ...]:

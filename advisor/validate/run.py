@@ -14,6 +14,9 @@ from advisor.search.space import SpaceOptions, cpu_budget
 from advisor.validate.plan import Cell
 from advisor.validate.records import Floor, Node, Series, StackCheck, Window
 
+GRACE_S = 1.0
+"""What runs when the time ends is waited for so long."""
+
 Pool = Any
 """An Executor with `prepare`, `check` and `disturbed`: a WorkerPool, or a fake in tests."""
 
@@ -46,6 +49,7 @@ class Run(NamedTuple):
     `teams`: of each kernel.
     `ask_s`: what a turn of a cell of each kernel cost at the last n beside its calls.
     `wanted`: the cells of each problem.
+    `end`: of the whole run on the clock; nothing begins after it.
     """
 
     machine: Machine
@@ -58,6 +62,11 @@ class Run(NamedTuple):
     before: dict[str, dict[tuple[str, int], tuple[Problem, float]]]
     ask_s: dict[str, float]
     wanted: dict[Problem, tuple[Cell, ...]]
+    end: float
+
+    def patience_s(self, most: float) -> float:
+        """The limit of a call that begins now: so many seconds, but not much past the end."""
+        return min(most, max(0.0, self.end - self.clock()) + GRACE_S)
 
 
 def node_of(machine: Machine) -> Node:

@@ -8,7 +8,7 @@ from advisor.kernels.spec import KernelSpec
 from advisor.records import Problem
 from advisor.search.space import cpu_budget
 from advisor.validate.plan import cells, teams_of
-from advisor.validate.race import LIMIT_S
+from advisor.validate.race import LIMIT_S, OUT_OF_TIME
 from advisor.validate.records import StackCheck
 from advisor.validate.request import SHAPE, paper_shape
 from advisor.validate.run import Job, Run
@@ -38,7 +38,11 @@ def stacks(run: Run, jobs: Sequence[Job], until: float) -> None:
             if run.clock() > until:
                 late.append(f"{job.kernel} {one.variant.name}")
                 continue
-            found = job.pool.check(problem, one.choice, LIMIT_S / 4)
+            job.pool.until = run.end
+            found = job.pool.check(problem, one.choice, run.patience_s(LIMIT_S / 4))
+            if found.status in OUT_OF_TIME and run.clock() >= run.end:
+                late.append(f"{job.kernel} {one.variant.name}")
+                continue
             run.found.stack.append(
                 StackCheck(job.kernel, one.variant.name, one.threads, STACK_BYTES, found.status, found.reason)
             )

@@ -58,15 +58,21 @@ def windows(run: Run, job: Job, until: float) -> None:
     cost_s = 2 * len(crowd) * (window_s + WINDOW_CELL_S)
     order = spread_order([p.n for p in job.problems])
     count = max(0, int((until - run.clock()) / cost_s))
-    chosen = sorted(order[:count])
-    run.progress.stage("stolen core", len(chosen))
-    if len(chosen) < len(order):
-        left = ", ".join(str(n) for n in sorted(set(order) - set(chosen)))
+    known = {problem.n: problem for problem in job.problems}
+    run.progress.stage("stolen core", min(count, len(order)))
+    job.pool.until = run.end
+    done: set[int] = set()
+    for n in order[:count]:
+        begun = run.clock()
+        if done and begun + cost_s > until:
+            break
+        _windows_at(run, job, known[n], quick)
+        cost_s = max(cost_s, run.clock() - begun)
+        done.add(n)
+        run.progress.advance(f"n={n}")
+    if len(done) < len(order):
+        left = ", ".join(str(n) for n in sorted(set(order) - done))
         run.found.missing.append(f"stolen core: no time for n = {left} (about {cost_s:.0f} s each)")
-    for problem in job.problems:
-        if problem.n in chosen:
-            _windows_at(run, job, problem, quick)
-            run.progress.advance(f"n={problem.n}")
 
 
 def _windows_at(run: Run, job: Job, problem: Problem, quick: bool) -> None:
@@ -77,15 +83,18 @@ def _windows_at(run: Run, job: Job, problem: Problem, quick: bool) -> None:
     for beside in (False, True):
         with job.pool.disturbed(neighbour_cpu(run.machine)) if beside else contextlib.nullcontext():
             for one in wanted:
+                if run.clock() >= run.end:
+                    run.found.missing.append(f"stolen core n={problem.n}: the time ended within it")
+                    return
                 _window(run, job, problem, (one, beside), quick)
 
 
 def _window(run: Run, job: Job, problem: Problem, where: tuple[Cell, bool], quick: bool) -> None:
     """One window, as long as the samples together; the first call of all, which also checks, is not timed."""
     one, beside = where
-    found = job.pool.check(problem, one.choice, LIMIT_S)
+    found = job.pool.check(problem, one.choice, run.patience_s(LIMIT_S))
     if found.status == "ok":
-        found = job.pool.measure(problem, one.choice, protocol.window(quick, LIMIT_S))
+        found = job.pool.measure(problem, one.choice, protocol.window(quick, run.patience_s(LIMIT_S)))
     if found.status != "ok":
         name = f"{one.threads}T {'beside a busy neighbour' if beside else 'quiet'}"
         run.found.missing.append(f"stolen core n={problem.n}, {name}: {found.status}: {found.reason}")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 from made_up import NODE, made, sweep, windows
 
@@ -195,6 +197,40 @@ def test_few_rounds_decide_nothing_on_oversubscription():
     assert {of(found, name).verdict for name in ("decode: twice", "decode: and pay")} == {NOT_TESTABLE}
 
 
+def noisy(series):
+    """Two of three rounds take a hundred times as long as the others, not the same ones of every series."""
+
+    def spoilt(at, samples):
+        factors = [0.1 if i % 3 == 0 else 10.0 for i in range(len(samples))]
+        random.Random(at).shuffle(factors)
+        return tuple(x * factor for x, factor in zip(samples, factors, strict=True))
+
+    return [s._replace(samples_ns=spoilt(at, s.samples_ns)) for at, s in enumerate(series)]
+
+
+@pytest.mark.parametrize("spoil", [noisy, lambda series: [s._replace(samples_ns=s.samples_ns[:3]) for s in series]])
+@pytest.mark.parametrize(
+    ("words", "series"),
+    [
+        ("best thread count", forward(400)),
+        ("best thread count", forward(0)),
+        ("all threads hurt", forward(400)),
+        ("all threads hurt", forward(0)),
+        ("time grows with n^2", forward(0)),
+        ("all threads pay", forward(0)),
+        ("fused beats", fused(4096, 1.19, 0.72)),
+        ("fused is at parity", fused(4096, 1.1, 0.72)),
+        ("fusion pays", fused(4096, 1.19, 0.72)),
+        ("decode: twice", crowded({1024: 2.0})),
+        ("decode: and pay", crowded({16384: 0.7})),
+    ],
+)
+def test_noise_or_few_rounds_decide_nothing(words, series, spoil):
+    node = WIDE if words.startswith(("best", "all", "time")) else NODE
+    assert of(verdicts(node, series), words).verdict != NOT_TESTABLE
+    assert of(verdicts(node, spoil(series)), words).verdict == NOT_TESTABLE
+
+
 def test_the_stack():
     good = StackCheck("backward", "owners", 8, 8 << 20, "ok")
     bad = good._replace(variant="reduction", status="crashed", reason="killed by SIGSEGV")
@@ -202,3 +238,5 @@ def test_the_stack():
     assert of(verdicts(NODE, stack=[good]), "reductions").verdict == NOT_REPRODUCED
     crashed = of(verdicts(NODE, stack=[good, bad]), "reductions")
     assert (crashed.verdict, crashed.why) == (REPRODUCED, "killed by SIGSEGV")
+    late = of(verdicts(NODE, stack=[good, bad._replace(status="timeout")]), "reductions")
+    assert (late.verdict, "timeout" in late.ours) == (NOT_TESTABLE, True)

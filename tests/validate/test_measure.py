@@ -143,6 +143,36 @@ def test_a_budget_is_kept_and_what_it_leaves_out_is_named():
     assert any("forward n=2048: no time" in words for words in found.missing)
 
 
+class SlowPool(FakePool):
+    """Compiling takes until it is stopped, and every call far longer than its flops let expect."""
+
+    def prepare(self, problem, choices):
+        self.clock.now = max(self.clock.now, min(self.until, self.clock.now + 100))
+
+    def measure(self, problem, choice, ask):
+        begun = self.clock.now
+        found = super().measure(problem, choice, ask)
+        self.clock.now = min(begun + self.seconds, begun + ask.limit_s)
+        return found._replace(status="timeout", samples_ns=()) if self.seconds > ask.limit_s else found
+
+    def check(self, problem, choice, limit_s, draw="normal"):
+        self.clock.now += min(self.seconds, limit_s)
+        found = super().check(problem, choice, limit_s, draw)
+        return found._replace(status="timeout") if self.seconds > limit_s else found
+
+
+@pytest.mark.parametrize("seconds", [0.3, 3.0, 1000.0])
+@pytest.mark.parametrize("kernels", [("forward", "backward"), ("decode",), ("mlp",)])
+def test_a_budget_is_kept_where_compilers_and_calls_take_longer_than_expected(kernels, seconds):
+    lab = Lab()
+    lab.open = lambda machine, spec, variants: SlowPool(lab.times, clock=lab.clock)
+    SlowPool.seconds, begun = seconds, lab.clock()
+    found = lab.run(kernels=kernels, sizes=(64, 128), budget_s=40)
+    assert lab.clock() - begun <= 1.1 * 40
+    assert any("no time" in words for words in found.missing)
+    assert not [s for s in (*found.series, *found.languages, *found.stack) if s.status == "timeout"]
+
+
 def test_what_is_left_goes_to_further_rounds_and_no_further():
     """A round here takes half a second of the fake clock; the sizes cost the same."""
     lab = Lab(times=lambda p, c: 4e7)
@@ -227,7 +257,7 @@ def fortran_is(factor):
 
 
 def test_each_fortran_variant_races_the_c_variant_that_it_mirrors_with_compilers_of_one_runtime():
-    asked = Request(kernels=("decode", "rmsnorm", "mlp"), sizes=(64, 128, 256), budget_s=10_000)
+    asked = Request(kernels=("decode", "rmsnorm", "mlp"), sizes=(64, 128, 256), budget_s=100_000)
     lab = Lab(times=fortran_is(1.25))
     measured = lab.measured(asked)
     found = report(asked, measured)

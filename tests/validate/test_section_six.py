@@ -114,6 +114,36 @@ def test_all_threads_may_cost_as_much_as_in_the_paper(penalty, expected):
     assert "8 CPUs on 1 NUMA node," in found.why
 
 
+def noisy(series, threads):
+    """A race in which two of three rounds of those with so many threads took ten times as long as the others."""
+    return [
+        s._replace(samples_ns=tuple(x * (3 if i % 3 else 0.3) for i, x in enumerate(s.samples_ns)))
+        if s.threads == threads
+        else s
+        for s in series
+    ]
+
+
+def test_noise_and_few_rounds_do_not_make_all_threads_cheap():
+    series = sweep("block", "chain_naive", lambda n, t: n**2, SIZES, threads=(1, 8))
+    assert verdict("block: all threads", series).verdict == REPRODUCED
+    assert verdict("block: all threads", noisy(series, 8)).verdict == NOT_TESTABLE
+    few = [s._replace(samples_ns=s.samples_ns[:3]) for s in series]
+    assert verdict("block: all threads", few).verdict == NOT_TESTABLE
+
+
+def test_noise_is_no_pattern_of_languages():
+    series = both("rmsnorm", {64: 1.0, 256: 1.0, 1024: 1.0})
+    loud = [s for at, s in enumerate(series) for s in (noisy([s], 1) if at % 2 else [s])]
+    assert verdict("RMSNorm", languages=loud).verdict == NOT_TESTABLE
+
+
+def test_steps_over_several_doublings_are_told_a_doubling_each():
+    found = verdict("block: time jumps", block(12.5))
+    assert "4.00 [3.94, 4.06]x a doubling from n=64" in found.ours or "4.00" in found.ours.partition("before it")[2]
+    assert "16.0" not in found.ours
+
+
 def test_a_penalty_at_a_large_n_is_not_mild():
     slow = sweep("block", "chain_naive", lambda n, t: n**2 * (2.0 if t > 1 else 1.0), SIZES, threads=(1, 8))
     assert verdict("block: all threads", slow).verdict == NOT_REPRODUCED
