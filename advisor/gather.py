@@ -267,7 +267,7 @@ def rules(sections: Sources) -> tuple[Rules, list[str]]:
 
 
 def most_won(found: list[tuple[Json, Json]], axes: Json) -> Json | None:
-    """The process part whose rule fits a shape that was not tuned and whose choices won at most tuned n; None without."""
+    """The process part whose rule fits a shape that was not tuned and whose choices won at most tuned n, if any."""
     from advisor.rules import shape_of
 
     fitting = [rule for _, rule in found if rule["wins"] and shape_of(rule, axes) is not None]
