@@ -19,6 +19,7 @@ from advisor.policy.store import load_table
 from advisor.records import Measurement
 from advisor.search.known import same_program
 from advisor.search.request import Silent
+from advisor.topology import probe as topology
 from advisor.tuning_result import best_section
 
 
@@ -64,6 +65,10 @@ def lab(tmp_path, monkeypatch):
     monkeypatch.setenv("ADVISOR_HOME", str(tmp_path / "home"))
     found = Lab()
     monkeypatch.setattr("advisor.kernels.executors.pool_for", found.pool_for)
+    machine = topology.probe()
+    monkeypatch.setattr("advisor.topology.probe.probe", lambda *_: machine)
+    monkeypatch.setattr("advisor.kernels.registry._entry_point_folders", list)
+    monkeypatch.setattr(tuning, "_look", lambda _: tuning._Seen("", ()))
     monkeypatch.setattr("advisor.search.tune.beside_neighbour", lambda _: None)
     monkeypatch.setattr("advisor.search.tune.meter_finalists", lambda _: None)
     return found
