@@ -240,13 +240,17 @@ class Policy:
         """The sections that a kernel's answers are made from, as their files have them: for reports, not requests."""
         return tuple(section for key, found in self._sections.items() if key[0] == kernel for _, section in found)
 
-    def extended(self, documents: list[dict[str, Any]]) -> Policy:
+    def extended(self, documents: list[dict[str, Any]], notes: tuple[str, ...] = ()) -> Policy:
         """A policy that also answers from further tables, as plain data, where this one has none: not for requests.
+
+        Args:
+            documents: the tables.
+            notes: sentences on them.
 
         Raises:
             BadInput: a table makes no sense.
         """
-        return Policy(self.site, further(self._sections, documents), self._reasons, list(self.notes))
+        return Policy(self.site, further(self._sections, documents), self._reasons, [*self.notes, *notes])
 
     def _ranges(self, kernel: str, axes: dict[str, Any]) -> Ranges:
         """The ranges of a question, remembered; axes that are None were not given."""

@@ -20,7 +20,7 @@ from advisor.policy.store import save_table
 from advisor.policy.transfer import Here, transferred
 from advisor.probing import folder_of
 from advisor.records import Machine, Problem, Row, Section, Table
-from advisor.search.elsewhere import machines
+from advisor.search.elsewhere import MOST_BYTES, machines
 from advisor.search.rungs import MODELS
 from advisor.search.space import HOPELESS_FLAGS, SpaceOptions, Toolchain, space_options
 from advisor.show import choice_words
@@ -114,8 +114,18 @@ def filled(policy: Policy, given: Mapping[str, Mapping[str, Any]], path: str | N
         machine = machine_asked(path)
     except AdvisorError:
         return policy
-    tables = (table_of(name, machine, path is None, sizes, given[name]) for name in bare)
-    return policy.extended([codec.to_json(table) for table in tables if table is not None])
+    made = (table_of(name, machine, path is None, sizes, given[name]) for name in bare)
+    tables = [table for table in made if table is not None]
+    return policy.extended([codec.to_json(table) for table in tables], unread(tables))
+
+
+def unread(tables: Sequence[Table]) -> tuple[str, ...]:
+    """A sentence for each machine of whose log the oldest part was passed over."""
+    found: dict[str, int] = {}
+    for table in tables:
+        found.update(dict(table.provenance).get("unread_log_bytes") or {})
+    read = f"the newest {MOST_BYTES >> 20} MB of the log of"
+    return tuple(f"{read} {name} were read, {size / 1e6:.0f} MB before them were not" for name, size in found.items())
 
 
 CARRIED = ("TRANSFERRED", "MODELLED")
@@ -183,6 +193,7 @@ def told(kernels: Sequence[str], path: str | None, sizes: Sequence[int], save: b
     known = {table.kernel for table in tables}
     bare = [name for name in kernels if name not in known]
     notes = [f"nothing is known of {', '.join(bare)}: no other machine was tuned for it"] if bare else []
+    notes += unread(tables)
     notes += [] if tables else ["tune one, or measure what the cost model needs: advisor probe --bench"]
     return Found(tuple(tables), tuple(_keep(table) for table in tables) if save else (), tuple(notes))
 

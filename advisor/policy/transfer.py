@@ -98,11 +98,13 @@ def transferred(here: Here, known: Sequence[Elsewhere], wanted: Sequence[Problem
     groups = sorted({group for machine in known for group in machine.cells})
     sections = [section for group in groups for section in _sections(_ground(here, known, group))]
     asked = {(p.dtype, p.regime, p.shape): [q for q in wanted if q._replace(n=0) == p._replace(n=0)] for p in wanted}
-    told = {(section.dtype, section.regime, section.shape) for section in sections}
-    sections += [s for group, problems in asked.items() if group not in told for s in _modelled(here, problems)]
+    answered = {(section.dtype, section.regime, section.shape) for section in sections}
+    sections += [s for group, problems in asked.items() if group not in answered for s in _modelled(here, problems)]
     if not sections:
         return None
-    machine, provenance = here.machine, pairs({"made": "transfer", "created": _now()})
+    unread = {one.name: one.unread for one in known if one.unread}
+    told = {"made": "transfer", "created": _now(), **({"unread_log_bytes": unread} if unread else {})}
+    machine, provenance = here.machine, pairs(told)
     ids = machine.hardware_id, machine.limits_id
     return with_id(Table(here.spec.name, *ids, machine.environment, tuple(sections), provenance))
 

@@ -11,8 +11,10 @@ import functools
 import gzip
 import json
 import os
+import zlib
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import IO, Any, NamedTuple
 
 from advisor import codec
 from advisor.device import is_device
@@ -24,6 +26,12 @@ from advisor.search.log import NAMES
 from advisor.search.portable import Portable, portable
 from advisor.search.traits import Spot, model_of, spot_of
 from advisor.topology.probe import read_machine
+
+MOST_BYTES = 32 << 20
+"""Bytes of a log that are read, the newest: some two seconds on one core."""
+
+Stamp = tuple[int, int]
+"""When a file was written (ns) and its size in bytes."""
 
 Group = tuple[str, str, Pairs]
 """dtype, regime, shape."""
@@ -50,6 +58,7 @@ class Elsewhere(NamedTuple):
         machine, spot: it, and what counts of it.
         cells: dtype, regime, shape -> n -> what was measured.
         picks: the same -> n -> what its table takes, and `defaults` what an untuned machine would.
+        unread: bytes of its log that were passed over, the oldest: a log may be of any size.
     """
 
     name: str
@@ -59,6 +68,7 @@ class Elsewhere(NamedTuple):
     cells: dict[Group, dict[int, Cell]]
     picks: dict[Group, dict[int, Choice]]
     defaults: dict[Group, Choice]
+    unread: int = 0
 
 
 def machines(kernel: str, own: Machine, roots: Sequence[str] | None = None) -> tuple[Elsewhere, ...]:
@@ -72,8 +82,7 @@ def machines(kernel: str, own: Machine, roots: Sequence[str] | None = None) -> t
     found: dict[tuple[str, str], Elsewhere] = {}
     for folder in _folders(_roots() if roots is None else roots):
         with contextlib.suppress(AdvisorError, OSError, ValueError, LookupError, TypeError, AttributeError):
-            path = os.path.join(folder, f"{kernel}.table.json")
-            one = _read(folder, kernel, os.stat(path).st_mtime_ns)
+            one = _read(folder, kernel, _stamp(os.path.join(folder, f"{kernel}.table.json")), _log_stamp(folder))
             ids = one.machine.hardware_id, one.machine.limits_id
             alike = is_device(own.limits_id) == is_device(ids[1])
             if alike and one.cells and ids != (own.hardware_id, own.limits_id):
@@ -94,9 +103,22 @@ def _folders(roots: Iterable[str]) -> Iterator[str]:
             yield from (os.path.join(root, name) for name in sorted(os.listdir(root)))
 
 
-@functools.lru_cache(maxsize=256)
-def _read(folder: str, kernel: str, changed_ns: int) -> Elsewhere:
-    """One machine; `changed_ns`: when its table was written, so that a new one is read again."""
+def _stamp(path: str) -> Stamp:
+    found = os.stat(path)
+    return found.st_mtime_ns, found.st_size
+
+
+def _log_stamp(folder: str) -> tuple[str, Stamp] | None:
+    """The log of a machine and when it was written; None where there is none."""
+    for name in NAMES:
+        with contextlib.suppress(OSError):
+            return name, _stamp(os.path.join(folder, name))
+    return None
+
+
+@functools.lru_cache(maxsize=64)
+def _read(folder: str, kernel: str, table_stamp: Stamp, log_stamp: tuple[str, Stamp] | None) -> Elsewhere:
+    """One machine; the stamps: when its table and its log were written, so that new ones are read again."""
     with open(os.path.join(folder, f"{kernel}.table.json"), encoding="utf-8") as file:
         document = codec.loads(file.read(), folder)
     codec.check_schema(document, "table", folder)
@@ -106,13 +128,15 @@ def _read(folder: str, kernel: str, changed_ns: int) -> Elsewhere:
     cells: dict[Group, dict[int, Cell]] = {}
     for section in sections:
         _keep_points(cells.setdefault(_group(section), {}), section)
-    _keep_log(cells, folder, kernel)
+    log = _Tail() if log_stamp is None else _tail(os.path.join(folder, log_stamp[0]))
+    _keep_log(cells, log.lines, kernel)
     picks: dict[Group, dict[int, Choice]] = {}
     for section in sections:
         _keep_picks(picks.setdefault(_group(section), {}), section)
     defaults = {_group(section): section.default for section in reversed(sections)}
     cells = {group: kept for group, found in cells.items() if (kept := _compared(found, defaults[group]))}
-    return Elsewhere(os.path.basename(folder), model_of(machine), machine, spot_of(machine), cells, picks, defaults)
+    name, model, spot = os.path.basename(folder), model_of(machine), spot_of(machine)
+    return Elsewhere(name, model, machine, spot, cells, picks, defaults, log.unread)
 
 
 def _group(section: Section) -> Group:
@@ -144,10 +168,10 @@ def _keep_picks(picks: dict[int, Choice], section: Section) -> None:
                 picks[n] = row.choice
 
 
-def _keep_log(cells: dict[Group, dict[int, Cell]], folder: str, kernel: str) -> None:
+def _keep_log(cells: dict[Group, dict[int, Cell]], lines: Iterable[bytes], kernel: str) -> None:
     """What the log knows of the problems that the table has, choices that lost above all."""
     seen: dict[str, Choice] = {}
-    for record in _records(folder, kernel):
+    for record in _records(lines, kernel):
         with contextlib.suppress(AdvisorError, LookupError, TypeError, ValueError, AttributeError):
             for problem, choice, ns, raced in _figures(record, seen):
                 group = problem["dtype"], problem["regime"], codec.from_json(Pairs, problem["shape"])
@@ -162,16 +186,44 @@ def _compared(cells: dict[int, Cell], default: Choice) -> dict[int, Cell]:
     return {n: cell for n, cell in cells.items() if any((what.variant, what.knobs) == program for what in cell)}
 
 
-def _records(folder: str, kernel: str) -> Iterator[dict[str, Any]]:
-    for name in NAMES:
-        path = os.path.join(folder, name)
-        if os.path.exists(path):
-            with gzip.open(path, "rt") if name.endswith(".gz") else open(path, encoding="utf-8") as file:
-                for line in file:
-                    if f'"{kernel}"' in line and ('"trial"' in line or '"verdict"' in line):
-                        with contextlib.suppress(ValueError):
-                            yield json.loads(line)
-            return
+class _Tail(NamedTuple):
+    """The newest lines of a log, and how many bytes before them were passed over."""
+
+    lines: tuple[bytes, ...] = ()
+    unread: int = 0
+
+
+def _tail(path: str) -> _Tail:
+    """The newest lines of a log, `MOST_BYTES` of them or little more, also of a packed one. Of one that is damaged what
+    comes before that."""
+    pieces: deque[bytes] = deque()
+    held = before = 0
+    with contextlib.suppress(OSError, EOFError, zlib.error), _opened(path) as file:
+        before = file.tell()
+        while piece := file.read(1 << 20):
+            pieces.append(piece)
+            held += len(piece)
+            while held - len(pieces[0]) >= MOST_BYTES:
+                held, before = held - len(pieces[0]), before + len(pieces.popleft())
+    lines = b"".join(pieces).split(b"\n")
+    return _Tail(tuple(lines[1:]), before + len(lines[0])) if before else _Tail(tuple(lines))
+
+
+def _opened(path: str) -> IO[bytes]:
+    """A log, at the place from which on it is read; a packed one from its beginning."""
+    if path.endswith(".gz"):
+        return gzip.open(path, "rb")  # type: ignore[return-value]
+    file = open(path, "rb")  # noqa: SIM115
+    file.seek(max(0, os.stat(path).st_size - MOST_BYTES))
+    return file
+
+
+def _records(lines: Iterable[bytes], kernel: str) -> Iterator[dict[str, Any]]:
+    own = f'"{kernel}"'.encode()
+    for line in lines:
+        if own in line and (b'"trial"' in line or b'"verdict"' in line):
+            with contextlib.suppress(ValueError, RecursionError):
+                yield json.loads(line)
 
 
 def _figures(record: dict[str, Any], seen: dict[str, Choice]) -> Iterator[tuple[dict[str, Any], Choice, float, bool]]:

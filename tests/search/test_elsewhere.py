@@ -9,6 +9,7 @@ from fake import FakeSpec, fake_machine
 
 from advisor import codec
 from advisor.records import Build, Choice, Point, Process, Row, Section, Summary, Table, Team, pairs
+from advisor.search import elsewhere
 from advisor.search.elsewhere import machines
 from advisor.search.portable import Portable, portable
 
@@ -67,6 +68,55 @@ def test_a_machine_knows_what_its_table_and_its_log_measured(tmp_path):
     assert {what.threads: timed.ns for what, timed in cell.items()} == {16: 1000.0, 8: 2500.0, 1: 5000.0}
     assert (one.name, one.spot.cpus, one.picks[GROUP][1024]) == ("a", 16, choice())
     assert one.defaults[GROUP].team.threads == 1
+
+
+def plain(folder, lines):
+    """A log that is not packed, in place of the packed one."""
+    (folder / "measurements.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+
+def threads_of(root):
+    (one,) = machines("decode", HERE, [str(root)])
+    return {what.threads for what in one.cells[GROUP][1024]}, one.unread
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_of_a_long_log_the_newest_part_is_read_and_what_is_passed_over_is_counted(tmp_path, monkeypatch, packed):
+    monkeypatch.setattr(elsewhere, "MOST_BYTES", 1 << 20)
+    old, new = trial(choice(threads=8), [2000.0]), trial(choice(threads=4), [2500.0])
+    log = [old, {"kind": "race", "filler": "x" * (5 << 19)}, new]
+    write(tmp_path / "a", table(section(choice())), other(), log)
+    if not packed:
+        plain(tmp_path / "a", log)
+    found, unread = threads_of(tmp_path)
+    assert found == {16, 4, 1}
+    whole = sum(len(json.dumps(line)) + 1 for line in log)
+    assert unread == whole - len(json.dumps(new)) - 2
+
+
+def test_a_log_is_read_again_only_when_it_or_the_table_was_written(tmp_path, monkeypatch):
+    reads = []
+    kept = elsewhere._tail
+    monkeypatch.setattr(elsewhere, "_tail", lambda path: reads.append(path) or kept(path))
+    write(tmp_path / "a", table(section(choice())), other())
+    plain(tmp_path / "a", [trial(choice(threads=8), [2000.0])])
+    assert threads_of(tmp_path) == threads_of(tmp_path) == ({16, 8, 1}, 0)
+    assert len(reads) == 1
+    plain(tmp_path / "a", [trial(choice(threads=n), [2000.0]) for n in (8, 4)])
+    assert threads_of(tmp_path)[0] == {16, 8, 4, 1}
+    (tmp_path / "a" / "decode.table.json").write_text(codec.dumps(table(section(choice(threads=2))), "table"))
+    assert threads_of(tmp_path)[0] == {2, 8, 4, 1}
+    assert len(reads) == 3
+
+
+@pytest.mark.parametrize(
+    "spoil", [lambda raw: raw[: len(raw) // 2], lambda raw: b"\x1f\x8b" + raw[:9], lambda raw: b""]
+)
+def test_a_damaged_log_leaves_the_table(tmp_path, spoil):
+    write(tmp_path / "a", table(section(choice())), other(), [trial(choice(threads=8), [2000.0])])
+    path = tmp_path / "a" / "measurements.jsonl.gz"
+    path.write_bytes(spoil(path.read_bytes()))
+    assert threads_of(tmp_path)[0] >= {16, 1}
 
 
 def test_what_a_race_said_counts_before_a_look(tmp_path):
