@@ -178,6 +178,13 @@ def test_what_is_named_by_hand_is_set_without_a_table(become, tmp_path):
     assert "BY HAND" in said
 
 
+@pytest.mark.usefixtures("alone")
+def test_beside_something_by_hand_the_careful_rule_is_not_set_either(become):
+    words = ("--kernel", "rmsnorm", "--n", "64", "--wait-policy", "passive")
+    _, environment, mask, _ = become(*words, "true", OMP_NUM_THREADS="7")
+    assert (team_of(environment), mask) == (("7", None, "passive"), None)
+
+
 def test_by_hand_replaces_parts_of_an_answer(become):
     words = ("--n", "4096", "--wait-policy", "active", "--threads", "1")
     assert team_of(become(*words, "true")[1]) == ("1", f"{{{CPUS[0]}}}", "active")

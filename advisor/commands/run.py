@@ -70,7 +70,10 @@ def run(
     if any(one is not None for one in asked):
         _check_by_hand(n, device, {**axes, **{"objective": objective, "force": force or None}})
         told = None if n is None else _recommended(kernel, n, axes, (None, device, objective, force))
-        plan = running.alone(asked) if told is None else running.plan(running.by_hand(asked, told))
+        if told is None or told.basis == "DEFAULT":  # which is not set, whole or in part
+            plan = running.alone(asked)
+        else:
+            plan = running.plan(running.by_hand(asked, told))
     else:
         plan = running.plan(_recommended(kernel, n, axes, (None, device, objective, force)))
     _tell(plan, as_json)

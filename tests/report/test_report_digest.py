@@ -143,7 +143,7 @@ def test_no_record_keeps_the_page_from_being_made(found):
     assert all(0 < one.ns < 1e12 for own in digest.timed(odd).values() for one in own)
 
 
-@pytest.mark.parametrize("value", ODD)
+@pytest.mark.parametrize("value", ODD, ids=lambda value: repr(value)[:12])
 def test_an_odd_standing_leaves_the_others(value):
     race = records()[-1]
     whole = digest.timed([race])[KEY]
