@@ -14,7 +14,7 @@ import stat
 import threading
 import time
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from advisor.codec import SCHEMAS, check_schema, dumps, loads, schema_of
@@ -98,6 +98,7 @@ class Log:
         if self._closed or record.get("kind") not in KINDS:
             raise BadInput("a record of a known kind goes into an open log", got=record.get("kind"), allowed=str(KINDS))
         line = (dumps(dict(record)) + "\n").encode()
+        _LAST.clear()
         if os.write(self._fd, line) != len(line):
             raise OSError(f"{self.path}: the disk took less than the whole record; is it full?")
         with self._lock:
@@ -216,8 +217,13 @@ class Records(NamedTuple):
     notes: tuple[str, ...]
 
 
+_LAST: dict[tuple[Any, ...], Records] = {}
+"""What was read last, until something is written: a tuning asks its log three times before it measures, and the memory
+that this takes, some eight times the file's size, must be free by then."""
+
+
 def read(path: str) -> Records:
-    """All records of a log that this program can read.
+    """All records of a log that this program can read. Nobody changes them: who asks again has the same ones.
 
     A torn or damaged line is dropped, an unknown kind skipped, both with a note. A session written by a newer minor
     version is read, its unknown fields kept, with a note.
@@ -228,12 +234,22 @@ def read(path: str) -> Records:
         SchemaError: a session was written by a newer major version.
     """
     try:
-        if not stat.S_ISREG(os.stat(path).st_mode):  # reading a pipe would wait for ever
+        found = os.stat(path)
+        if not stat.S_ISREG(found.st_mode):  # reading a pipe would wait for ever
             raise BadInput("the log must be a regular file", got=path, next_step="move what lies there away")
+        stamp = (path, found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
+        if (kept := _LAST.get(stamp)) is not None:
+            return kept
+        _LAST.clear()
         with open(path, "rb") as file:
             lines = _unpacked(file.read(), path).split(b"\n")
     except FileNotFoundError as error:
         raise Missing("the log must exist", got=path, next_step="run `advisor tune`") from error
+    kept = _LAST[stamp] = _parsed(lines, path)
+    return kept
+
+
+def _parsed(lines: Sequence[bytes], path: str) -> Records:
     records, notes = [], []
     for number, line in enumerate(lines, 1):
         if not line.strip():

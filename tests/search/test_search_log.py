@@ -302,3 +302,19 @@ def test_o03_a_log_of_a_newer_program_is_set_aside_whole_and_never_added_to(tmp_
     write(path)
     assert set_aside(str(path)) == ""
     assert path.exists()
+
+
+def test_a_log_is_read_once_until_something_is_written(tmp_path):
+    path = str(tmp_path / "log")
+    with Log(path) as log:
+        log.append({"kind": "trial", "i": 1})
+        first = read(path)
+        assert read(path) is first
+        log.append({"kind": "trial", "i": 2})
+        assert [record["i"] for record in read(path).records] == [1, 2]
+    with open(path, "a", encoding="utf-8") as file:  # by another program
+        file.write('{"kind": "trial", "i": 3}\n')
+    assert [record["i"] for record in read(path).records] == [1, 2, 3]
+    os.unlink(path)
+    with pytest.raises(Missing):
+        read(path)
