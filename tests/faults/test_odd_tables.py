@@ -33,7 +33,7 @@ def test_a_spoilt_table_never_raises_in_a_server(table, tmp_path):
     words = [
         str(HERE.with_name("odd_tables.py")),
         "7",
-        "50",
+        "24",
         str(path.parent / "machine.json"),
         str(path),
         str(tmp_path),
