@@ -44,6 +44,9 @@ from advisor.validate.run import Found, Job, Pool, Run, node_of
 from advisor.validate.stack import stacks
 from advisor.validate.windows import windows
 
+MEASURED_SHARE = 0.95
+"""Of the budget, until which something may begin: what runs then is waited for, workers end, the program starts."""
+
 COMPILE_SHARE = 0.5
 """Of the budget, for compiling ahead at most: what is not compiled then is when it is measured, as far as time goes."""
 
@@ -88,7 +91,7 @@ def measure(
     options = space_options(machine)._replace(compilers=(Toolchain(tool.name, tool.runtime),))
     plans = [(kernel, *problems(request, kernel)) for kernel in request.kernels]
     crowds = {kernel: _crowd(request, machine, kernel) for kernel in request.kernels}
-    end = begun + request.budget_s
+    end = begun + MEASURED_SHARE * request.budget_s
     run = Run(machine, options, crowds, request.budget_s, progress, clock, found, {}, {}, {}, end)
     interrupted = False
     try:
