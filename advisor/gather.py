@@ -150,9 +150,13 @@ def _keep(found: list[tuple[Json, Json]], table: Json, section: Json) -> None:
 
 
 def _measured(found: list[tuple[Json, Json]]) -> list[tuple[Json, Json]]:
-    """The sections of one problem; where one was measured here, those carried over from other machines do not count."""
+    """The sections of one problem; where one was measured here, those carried over from other machines do not count.
+
+    Nor do those of a second table: what the landing gate took out of the first, under whatever process part, would
+    answer again.
+    """
     own = [pair for pair in found if not is_carried(pair[1])]
-    return own or found
+    return [pair for pair in own if pair[0] is own[0][0]] or found
 
 
 def _forced(site: Site, table: Json, path: str) -> tuple[str, ...]:

@@ -162,7 +162,7 @@ def _tuned_row(verdict: Verdict, choice: Choice, known: Mapping[Choice, Figures]
         _gain_words(verdict, choice),
         *on_host,
         choice_words(choice, with_tools),
-        _margin(verdict) if choice == verdict.winner else f"{_ratio(verdict, choice) - 1:+.1%} of the fastest",
+        _margin(verdict) if choice == verdict.winner else _behind(verdict, choice),
     ]
 
 
@@ -177,9 +177,10 @@ def _gain_words(verdict: Verdict, choice: Choice) -> str:
     return f"{default / own:.2f}x" if default and own else "-"
 
 
-def _ratio(verdict: Verdict, choice: Choice) -> float:
-    """Its time over the race winner's."""
-    return next((s.ratio or 1.0 for s in verdict.standings if s.choice == choice), 1.0)
+def _behind(verdict: Verdict, choice: Choice) -> str:
+    """Its time over the race winner's, in words; what the table says may have been in no race."""
+    ratio = next((s.ratio for s in verdict.standings if s.choice == choice), None)
+    return "not raced" if ratio is None else f"{ratio - 1:+.1%} of the fastest"
 
 
 def _margin(verdict: Verdict) -> str:

@@ -5,7 +5,7 @@ import os
 
 import pytest
 import tabling
-from tabling import FOUR, MADE, ONE, PASSIVE, SHAPE, SPIN, choice, here, machine, race, table, write, write_machine
+from tabling import FOUR, MADE, ONE, PASSIVE, SHAPE, SPIN, TWO, choice, here, machine, race, table, write, write_machine
 
 from advisor import gather, paths, site, tablefile
 from advisor.errors import BadInput, Missing
@@ -294,6 +294,17 @@ def test_a_shipped_table_serves_and_an_own_one_goes_first(tmp_path, home):
     assert Policy.load().choose("decode", 64).basis == "EXACT"
     write(home, learn(machine(), [race(64, {FOUR: 1.0, ONE: 9.0})], [], MADE))
     assert Policy.load().choose("decode", 64).threads == 4
+
+
+def test_no_process_part_of_a_shipped_table_answers_beside_an_own_table(tmp_path, home):
+    folder = tmp_path / "shipped" / "four-cores"
+    folder.mkdir(parents=True)
+    passive = FOUR._replace(process=PASSIVE)
+    write(folder, learn(machine(), [race(64, {passive: 1.0, ONE: 9.0})], [], MADE))
+    write_machine(folder, machine())
+    assert Policy.load().best("decode", 64).wait_policy == "passive"
+    write(home, learn(machine(), [race(64, {TWO: 1.0, ONE: 9.0})], [], MADE))
+    assert Policy.load().best("decode", 64).threads == 2
 
 
 def test_a_shipped_table_for_other_limits_answers_default(tmp_path):

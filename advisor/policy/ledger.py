@@ -46,6 +46,7 @@ def entry(decision: Decision, problem: Problem, session: str, table_id: str, now
         "gain": decision.gain,
         "bar": decision.bar,
         "added": list(decision.added),
+        "taken": list(decision.taken),
         "table_id": table_id,
         "failed": [{"n": n, "candidate": codec.to_json(choice)} for n, choice in decision.failed],
         "compared": [
