@@ -57,7 +57,7 @@ def test_a_shape_entry_counts_for_the_kernels_that_have_it(home):
     shape = (("causal", 1), ("width", 3))
     asked = tuning.TuneRequest(("scale", "decode", "forward"), (64,), kernel_dirs=DIRS, shape=shape)
     machine = tuning.topology.probe()
-    found = {name: dict(tuning._request(asked, name, machine, None).problems[0].shape) for name in asked.kernels}
+    found = {name: dict(tuning._request(asked, name, machine).problems[0].shape) for name in asked.kernels}
     assert found["scale"] == {"width": 3}
     assert "causal" not in found["decode"]
     assert (found["forward"]["causal"], found["forward"]["heads"]) == (1, 1)
@@ -94,17 +94,17 @@ def test_memory_for_the_copies_of_the_cold_regime_is_checked_first(home, monkeyp
     room = operand_sets(machine, registry.spec("decode"), registry.spec("decode").problem(64, regime="cold")) << 16
     monkeypatch.setattr(pipeline, "room_bytes", lambda: room // 2)
     asked = tuning.TuneRequest(("decode",), (64,))
-    assert tuning._request(asked, "decode", machine, None).problems[0].regime == "warm"
+    assert tuning._request(asked, "decode", machine).problems[0].regime == "warm"
     with pytest.raises(BadInput, match="in the cold regime"):
-        tuning._request(asked._replace(regime="cold"), "decode", machine, None)
+        tuning._request(asked._replace(regime="cold"), "decode", machine)
 
 
 def test_small_operands_that_stay_in_cache_are_named(home):
     machine = tuning.topology.probe()._replace(caches=Caches(None, None, 1 << 30))
     asked = tuning.TuneRequest(("scale",), (64, 1024), kernel_dirs=DIRS, regime="cold")
-    request = tuning._request(asked, "scale", machine, None)
+    request = tuning._request(asked, "scale", machine)
     assert tuning._not_cold(request).startswith("n = 64, 1024: operands are so small")
-    assert tuning._not_cold(tuning._request(asked._replace(regime="warm"), "scale", machine, None)) == ""
+    assert tuning._not_cold(tuning._request(asked._replace(regime="warm"), "scale", machine)) == ""
 
 
 # --- what a table keeps ---
@@ -167,9 +167,7 @@ def test_sizes_of_a_variant_that_changed_are_not_kept(home, monkeypatch):
     spec = registry.spec("scale", DIRS)
     from advisor.search.known import past
 
-    request = tuning._request(
-        tuning.TuneRequest(("scale",), (96,), kernel_dirs=DIRS), "scale", tuning.topology.probe(), None
-    )
+    request = tuning._request(tuning.TuneRequest(("scale",), (96,), kernel_dirs=DIRS), "scale", tuning.topology.probe())
     assert [verdict.problem.n for verdict in past(first.log_path, request).verdicts][:1] == [64]
     assert past(first.log_path, request._replace(variants=tuple(changed))).verdicts == ()
     other = request._replace(problems=(spec.problem(96, width=4),))
