@@ -159,7 +159,8 @@ def put_in(where: Shelf, source: str) -> Saved:
     history.keep(path, ids=ids)
     saved = store.save_table(path, table)
     history.keep(path, ids=ids)
-    note(where, saved.table, "imported", f"from {os.path.basename(source)}")
+    name = os.fsencode(os.path.basename(source)).decode("utf-8", "replace")  # a file's name may be no text
+    note(where, saved.table, "imported", f"from {name}")
     return saved
 
 

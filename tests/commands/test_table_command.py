@@ -128,10 +128,11 @@ def test_an_exported_table_can_be_imported_again(folder, tmp_path):
     path, out = os.path.join(folder, "decode.table.json"), str(tmp_path / "copy.json")
     before = load_table(path)
     run("export", "decode", "--out", out)
+    out = shutil.copy(out, tmp_path / os.fsdecode(b"a \xff.json"))
     os.unlink(path)
-    assert told("import", out)["table_id"] == before.table_id
+    assert told("import", str(out))["table_id"] == before.table_id
     assert load_table(path) == before
-    assert ledger.read(folder)[-1]["verdict"] == "imported"
+    assert [ledger.read(folder)[-1][name] for name in ("verdict", "why")] == ["imported", "from a \ufffd.json"]
 
 
 def test_an_import_keeps_what_stood_there(folder, tmp_path):
