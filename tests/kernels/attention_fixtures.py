@@ -160,6 +160,19 @@ def tried_sets(one: Variant, problem: Problem) -> list[Pairs]:
     return own + [knobs for build, knobs in zip(builds, every, strict=True) if build in foreign[::3]]
 
 
+def check_run_knobs(kernel: str, name: str, problem: Problem, threads: int = 2) -> None:
+    """Every choice of run knobs of the default build: for variants whose tiles are another kernel's headers."""
+    one = variant(kernel, name)
+    built = {knob: dict(one.defaults)[knob] for knob, _ in one.build_knobs}
+    sets = [knobs for knobs in knob_sets(one, problem) if built.items() <= dict(knobs).items()]
+    inputs = spec(kernel).inputs(problem, 1)
+    expected = spec(kernel).reference(problem, inputs)
+    assert len(sets) > 1
+    for knobs in sets:
+        found = worst(run(Case(kernel, one, problem, knobs, threads), inputs), expected)
+        assert found <= 1, (found, dict(knobs))
+
+
 def check_knobs(kernel: str, name: str, problem: Problem, threads: int = 2) -> None:
     """Every choice of knobs that this machine may be given is inside the tolerances on one problem."""
     inputs = spec(kernel).inputs(problem, 1)

@@ -21,7 +21,7 @@ from advisor.kernels.variant import entry_dims, is_valid, macro_values
 TEAMS = (1, 2, 3, 5)
 CHECKED = ("-fcheck=all", "-g1")
 """What gfortran adds: every index against the bounds of its array, which may lie within a red zone's."""
-SANITIZE = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer", "-O1", "-g1")
+SANITIZE = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer", "-O0", "-g1")
 
 PROGRAM = """
 #include <stdint.h>

@@ -9,7 +9,7 @@ import time
 import pytest
 from commanding import Site, workers_of
 
-SMALL = ("validate", "--kernel", "forward,decode", "--n", "64,128", "--threads", "1,2", "--budget", "10s")
+SMALL = ("validate", "--kernel", "forward,decode", "--n", "64,128", "--threads", "1,2", "--budget", "15s")
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +43,7 @@ def test_an_ended_run_prints_what_it_has(site):
         heard.append(line)
         if line.startswith("forward: "):
             break
-    time.sleep(5)
+    time.sleep(1)
     running.send_signal(signal.SIGTERM)
     out, rest = running.communicate(timeout=60)
     assert running.returncode == 3, "".join(heard) + rest

@@ -12,9 +12,9 @@ from advisor.kernels.variant import knob_sets
 
 pytestmark = pytest.mark.skipif(not fortran_compilers(), reason="no Fortran compiler with OpenMP here")
 
-TEAMS = (1, 2, 7)
-SHAPES = SHAPE_EDGES[:2] + SHAPE_EDGES[3:4] + SHAPE_EDGES[-1:]
-"""Each is a build: the paper's, a served one, five heads on one cache, an odd head_dim with three."""
+TEAMS = (2, 7)
+SHAPES = SHAPE_EDGES[:1] + SHAPE_EDGES[-1:]
+"""Each is a build: the paper's, an odd head_dim with three heads on one cache."""
 
 
 def shaped(n, shape, dtype="float32"):
@@ -33,7 +33,7 @@ def test_it_stands_for_two_variants_in_c():
     assert one.dtypes == ("float32", "float64")
 
 
-@pytest.mark.parametrize(("dtype", "shape"), [*(("float32", shape) for shape in SHAPES), ("float64", (1, 6, 2, 80))])
+@pytest.mark.parametrize(("dtype", "shape"), [*(("float32", shape) for shape in SHAPES), ("float64", (1, 4, 2, 64))])
 def test_edges_with_both_draws_and_several_teams(dtype, shape):
     for n in SIZE_EDGES:
         problem = shaped(n, shape, dtype)
@@ -45,8 +45,8 @@ def test_edges_with_both_draws_and_several_teams(dtype, shape):
 
 
 def test_every_block_around_its_border():
-    for n in (1, 16, 17, 127, 129, 515):
-        problem = shaped(n, (1, 8, 2, 32))
+    for n in (1, 17, 129, 515):
+        problem = shaped(n, (1, 4, 2, 64))
         inputs = SPEC.inputs(problem, seed=n)
         cases = [own(problem, 3, knobs) for knobs in knob_sets(variant("fortran"), problem)]
         assert len(cases) == 3
