@@ -9,7 +9,7 @@ def _summary(ns):
 
 
 def signature(l3=False, joins=True, gflops_a_thread=100.0):
-    """One and four threads: 10 and 20 GB/s from memory, four times that from the L3; 50 and 2000 ns of fork and join."""
+    """One and four threads: 10 and 20 GB/s from memory, four times that from L3; 50 and 2000 ns of fork and join."""
     rates = {1: 10.0, 4: 20.0}
     levels = {"memory": 1.0, **({"l3": 4.0} if l3 else {})}
     reads = tuple(
