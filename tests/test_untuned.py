@@ -106,8 +106,9 @@ def test_a_machine_of_which_nothing_is_known_says_so(path):
 def test_what_of_a_long_log_was_passed_over_is_said(path, monkeypatch):
     known = untuned.machines("decode", FOUND)
     monkeypatch.setattr(untuned, "machines", lambda *_: [one._replace(unread=7_000_000) for one in known])
-    done = CliRunner().invoke(app, ["transfer", "--kernel", "decode", "--machine", path])
     words = f"the newest 32 MB of the log of {SHIPPED} were read, 7 MB before them were not"
-    assert done.stderr.count(words) == 1
+    made = untuned.table_of("decode", FOUND, False, [64])
+    monkeypatch.setattr(untuned, "table_of", lambda *_: made)
+    assert untuned.told(("decode",), path, [64], False).notes == (words,)
     policy, _ = pipeline.recommend("decode", [4096], {"heads": 1}, pipeline.Where(machine=path))
     assert words in policy.notes
