@@ -124,8 +124,10 @@ def run(asked):
 def patch():
     """Put the stubs in their places."""
     import advisor.kernels.pool
+    import advisor.search.pace
 
     advisor.kernels.pool.WorkerPool = StubPool
+    advisor.search.pace.first_s = lambda *_: 0.3  # of sources that are not there
     tuning.variants_for = lambda *_: fake_variants()
     tuning.space_options = lambda *_: SPACE
     tuning.others.look = lambda: Others(None, None, None, None, (), ())
