@@ -16,6 +16,7 @@ BUILTINS = {
     "BuildError": RuntimeError,
     "WorkerDied": RuntimeError,
     "Busy": TimeoutError,
+    "OutOfTime": TimeoutError,
     "Missing": FileNotFoundError,
 }
 

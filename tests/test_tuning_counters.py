@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import glob
 import json
+import math
 import os
 from types import SimpleNamespace
 
@@ -32,7 +33,7 @@ GROUPED = (("batch", 1), ("head_dim", 128), ("heads", 40), ("kv_heads", 8))
 class FakePool(FakeExecutor):
     """An executor of a device: batched_mma with its default knobs is the fastest."""
 
-    def __init__(self, machine, spec, variants, seed=0):
+    def __init__(self, machine, spec, variants, seed=0, until=math.inf):
         super().__init__(self._ns)
         self.crew = SimpleNamespace(close=lambda: None)
         self._defaults = {variant.name: variant.defaults for variant in variants}
