@@ -52,6 +52,16 @@ class Compared(NamedTuple):
     failed: bool = False
     checked: bool = True
 
+    @property
+    def tied(self) -> bool:
+        """Whether the race could not tell the two apart, its interval holding 1: that is no gain and changes nothing."""
+        return self.ratio_ci95 is not None and self.ratio_ci95[0] <= 1.0 <= self.ratio_ci95[1]
+
+    @property
+    def gain(self) -> float | None:
+        """The ratio, 1 for a tie."""
+        return 1.0 if self.tied else self.ratio
+
 
 class Incumbent(NamedTuple):
     """What stands in the table for one shape.
@@ -172,7 +182,7 @@ def _takes(one: Compared, old: Incumbent, objective: str, reached: bool) -> bool
     """Whether the candidate stands at one n afterwards."""
     if one.failed or one.n in old.lost or one.incumbent == one.candidate:
         return True
-    return one.checked and (old.objective != objective or (reached and one.ratio is not None))
+    return one.checked and (old.objective != objective or (reached and one.ratio is not None and not one.tied))
 
 
 def _verdict(
@@ -216,8 +226,8 @@ def settled(old: Incumbent, candidate: Picks, decision: Decision, objective: str
 
 
 def geometric_mean(compared: Sequence[Compared]) -> float | None:
-    """Of the ratios by their weights; None where nothing of any weight has one."""
-    known = [(one.weight, one.ratio) for one in compared if one.ratio is not None and one.weight > 0]
+    """Of the gains by their weights; None where nothing of any weight has one."""
+    known = [(one.weight, one.gain) for one in compared if one.gain is not None and one.weight > 0]
     whole = sum(weight for weight, _ in known)
     return math.exp(sum(weight * math.log(ratio) for weight, ratio in known) / whole) if known else None
 

@@ -37,6 +37,25 @@ def test_the_bar_decides(ratio, verdict):
     assert (decision.verdict, decision.lands) == (verdict, verdict == "faster")
 
 
+def with_interval(n, interval, ratio=1.2):
+    compared = landing.Compared(n, ONE, TWO, 0.5, ratio, interval)
+    return compared, Incumbent({n: ONE})
+
+
+def test_a_tie_is_no_gain_however_large_its_ratio():
+    """A second tuning that told nothing apart said 6.9 % better and took the place of the first."""
+    compared, old = with_interval(64, (0.98, 1.67))
+    decision = decide(old, (compared,), "latency", (), landing.BAR)
+    assert (decision.verdict, decision.gain, decision.taken) == ("kept", 1.0, ())
+
+
+def test_beside_a_gain_a_tie_stays_with_the_table():
+    sure, _ = with_interval(128, (1.1, 1.3))
+    tied, _ = with_interval(64, (0.9, 1.4))
+    decision = decide(Incumbent({64: ONE, 128: ONE}), (tied, sure), "latency", (), landing.BAR)
+    assert (decision.verdict, decision.taken) == ("faster", (128,))
+
+
 def test_another_bar_decides_otherwise():
     times, picks = {64: {ONE: 1.05, TWO: 1.0}}, {64: ONE}
     assert judged(times, picks, bar=0.1).verdict == "kept"
