@@ -54,7 +54,7 @@ class Compared(NamedTuple):
 
     @property
     def tied(self) -> bool:
-        """Whether the race could not tell the two apart, its interval holding 1: that is no gain and changes nothing."""
+        """Whether the race could not tell the two apart, its interval holding 1: that is no gain."""
         return self.ratio_ci95 is not None and self.ratio_ci95[0] <= 1.0 <= self.ratio_ci95[1]
 
     @property
