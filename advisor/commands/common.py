@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+if TYPE_CHECKING:
+    from advisor.answers import Answer
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document for programs.")]
 Kernels = Annotated[str, typer.Option("--kernel", "-k", help="Kernels, comma separated, or all.")]
@@ -51,3 +55,25 @@ def emit(document: Any) -> None:
 def shape_of(**given: int | None) -> dict[str, int]:
     """The entries that were given; a flag is 0 or 1."""
     return {key: int(value) for key, value in given.items() if value is not None}
+
+
+def naming(answers: Sequence[tuple[Answer, int]]) -> str:
+    """Options that leave one of several answers, the first: those in which they differ, with its values.
+
+    Args:
+        answers: two or more, with their n.
+
+    Returns:
+        For example `--dtype float32 --heads 32`.
+    """
+    asked = [_options(answer, n) for answer, n in answers]
+    differ = [name for name in asked[0] if len({one.get(name) for one in asked}) > 1]
+    return " ".join(asked[0][name] for name in differ)
+
+
+def _options(answer: Answer, n: int) -> dict[str, str]:
+    shape = {name: f"--{name.replace('_', '-')} {value}" for name, value in answer.shape_pairs}
+    if "causal" in shape:
+        shape["causal"] = "--causal" if dict(answer.shape_pairs)["causal"] else "--no-causal"
+    plain = {"kernel": answer.kernel, "dtype": answer.dtype, "regime": answer.regime}
+    return {**{name: f"--{name} {value}" for name, value in plain.items()}, **shape, "n": f"--n {n}"}

@@ -21,6 +21,7 @@ from advisor.commands.common import (
     Sizes,
     WorkloadFile,
     emit,
+    naming,
     shape_of,
 )
 from advisor.errors import BadInput, UnknownName
@@ -161,7 +162,7 @@ def _one_by_one(told: _Told) -> None:
             f"--format {output} prints one answer",
             got=f"{len(told.answers)} answers",
             allowed="one kernel, one shape and one size, or --single",
-            next_step="name them, for example --kernel decode --heads 1 --n 4096",
+            next_step=f"name one, for example {naming(told.answers)}",
         )
     for (answer, n), move in zip(told.answers, told.moves, strict=True):
         for warning in (*answer.warnings, *launch.unsaid(output, answer)) if output != "text" else ():

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from advisor.commands.common import Causal, Device, DimOption, Json, Objective, Regime, shape_of
+from advisor.commands.common import Causal, Device, DimOption, Json, Objective, Regime, naming, shape_of
 from advisor.errors import BadInput
 from advisor.guard import say
 
@@ -161,7 +161,7 @@ def _one_of(policy: Policy, answers: list[tuple[Answer, int]], asked: Sequence[i
     if len(answers) == 1 or all(answer.basis == "DEFAULT" for answer, _ in answers):
         return answers[0][0]
     if policy.site.gpu is not None:
-        step = "name one kernel, shape and size, for example --kernel decode --heads 1 --n 4096"
+        step = f"name one, for example {naming(answers)}"
         raise BadInput("a program for a GPU runs under one answer", got=f"{len(answers)} answers", next_step=step)
     found = serving.sheet(policy, serving.questions_of(answers), dict.fromkeys(asked, 1.0), None)
     if found.single is None:
