@@ -36,6 +36,7 @@ from advisor.records import (
     pairs,
 )
 from advisor.search.borders import Cell, border, cell, fewest, log_ratio
+from advisor.search.known import FAILED
 from advisor.search.objective import Figures, best, joules_of, of_race
 from advisor.search.protocol import is_contended, noisy_samples
 from advisor.search.race import LEAST_ROUNDS
@@ -155,6 +156,9 @@ def _evidence(group: Group, verdicts: Sequence[Verdict], trials: Sequence[Measur
         n = trial.problem.n
         if _group(trial.problem) == group and trial.status == "ok" and trial.samples_ns and n not in unraced:
             looks.setdefault(n, {})[trial.choice] = trial
+        elif _group(trial.problem) == group and trial.status in FAILED:  # what it was before counts no more
+            looks.get(n, {}).pop(trial.choice, None)
+    looks = {n: _but_failed(known, finals.get(n)) for n, known in looks.items()}
     recalled = _recalled(group, others)
     beside = {n: {c: p.stolen for c, p in known.items() if p.stolen} for n, known in recalled.items()}
     for trial in others.stolen:
@@ -167,6 +171,12 @@ def _evidence(group: Group, verdicts: Sequence[Verdict], trials: Sequence[Measur
         if _group(trial.problem) == group and used is not None:
             joules.setdefault(trial.problem.n, {})[trial.choice] = used
     return Evidence(finals, races, looks, beside, joules, recalled)
+
+
+def _but_failed(looks: dict[Choice, Measurement], race: Verdict | None) -> dict[Choice, Measurement]:
+    """The looks at an n without those at choices that failed in its race, under whatever process part where alone."""
+    failed = [s.choice for s in race.standings if s.outcome == "failed"] if race else []
+    return {c: look for c, look in looks.items() if not any(c == one or _same_alone(c, one) for one in failed)}
 
 
 def _recalled(group: Group, others: Beside) -> dict[int, dict[Choice, Point]]:

@@ -39,9 +39,14 @@ def log_ratio(races: Sequence[Verdict], n: int, ours: Choice, theirs: Choice, sa
 
 
 def cell(races: Sequence[Verdict], n: int, best: Choice, rivals: Sequence[Choice], same: Same) -> Cell:
-    """What the rivals lose to the best choice at n, as far as races of enough rounds say."""
-    sure = [_settled(race) for race in races if race.problem.n == n]
-    found = {other: log_ratio(sure, n, other, best, same) for other in rivals}
+    """What the rivals lose to the best choice at n, as far as races of enough rounds say.
+
+    One that failed in the last race it ran there loses all, whatever its time was in an older one.
+    """
+    here = [race for race in races if race.problem.n == n]
+    last = {same(s.choice): s.outcome for race in here for s in race.standings}
+    sure = [_settled(race) for race in here]
+    found = {other: log_ratio(sure, n, other, best, same) for other in rivals if last.get(other) != "failed"}
     losses = {other: max(0.0, loss) for other, loss in found.items() if loss is not None}
     return Cell(n, best, {**losses, best: 0.0})
 

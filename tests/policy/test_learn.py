@@ -279,3 +279,12 @@ def test_a_race_at_the_border_moves_it_and_is_no_tuned_n():
     assert (before.rows[1].low, after.tuned_n) == (1000, (100, 10000))
     assert 1000 < after.rows[1].low < 10000
     assert 1000 in {point.n for point in after.rows[0].points}
+
+
+@pytest.mark.parametrize("status", ["wrong", "crashed", "timeout"])
+def test_a_look_that_failed_since_takes_what_the_earlier_one_said(status):
+    """A process part had the choice that was wrong, as its older look was right."""
+    races = [race(64, {FOUR: 1000.0, TWO: 1200.0})]
+    good, bad = look(64, PASSIVE_FOUR, 2000.0), look(64, PASSIVE_FOUR, 2000.0, status)
+    assert len(learn(machine(), races, [good], MADE).sections) == 2
+    assert len(learn(machine(), races, [good, bad], MADE).sections) == 1

@@ -64,6 +64,12 @@ def test_losses_come_from_the_latest_race_of_enough_rounds():
     assert found.losses == pytest.approx({ONE: 0.0, TWO: math.log(1.01), FOUR: math.log(1.01)})
 
 
+def test_one_that_failed_in_its_last_race_takes_no_n_whatever_an_older_one_says():
+    """The table went on with a wrong choice, since an older race had it within the bound."""
+    older, latest = race(64, {ONE: 1.0, TWO: 1.01}), race(64, {ONE: 1.0, TWO: math.inf})
+    assert cell((older, latest), 64, ONE, (TWO,), same).losses == {ONE: 0.0}
+
+
 def test_a_choice_that_was_faster_than_the_winner_loses_nothing():
     kept = race(64, {ONE: 100.0, TWO: 99.0})._replace(winner=ONE)
     assert cell([kept], 64, ONE, [TWO], same).losses[TWO] == 0.0
