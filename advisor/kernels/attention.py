@@ -100,6 +100,22 @@ def dims_of(problem: Problem) -> Dims:
     return dims_in(Dims, problem)
 
 
+def check_heads(shape: dict[str, int]) -> None:
+    """What every kernel with attention in it demands of a shape: even shares of the heads of k and v, causal 0 or 1.
+
+    Raises:
+        BadInput: heads are no multiple of kv_heads; causal is something else.
+    """
+    if shape["heads"] % shape["kv_heads"]:
+        raise BadInput(
+            "heads must be a multiple of kv_heads",
+            got=f"{shape['heads']} query heads on {shape['kv_heads']}",
+            allowed="every head of k and v serves the same number of query heads",
+        )
+    if shape["causal"] > 1:
+        raise BadInput("causal must be 0 or 1", got=shape["causal"])
+
+
 class AttentionSpec(KernelSpec):
     """What forward, backward and fused have in common. Subclasses add buffers, costs and the reference."""
 
@@ -124,14 +140,7 @@ class AttentionSpec(KernelSpec):
 
     def check(self, shape: dict[str, int]) -> None:
         """Query heads share the heads of k and v evenly, causal is 0 or 1. Raises BadInput."""
-        if shape["heads"] % shape["kv_heads"]:
-            raise BadInput(
-                "heads must be a multiple of kv_heads",
-                got=f"{shape['heads']} query heads on {shape['kv_heads']}",
-                allowed="every head of k and v serves the same number of query heads",
-            )
-        if shape["causal"] > 1:
-            raise BadInput("causal must be 0 or 1", got=shape["causal"])
+        check_heads(shape)
 
     def shapes(self, problem: Problem) -> dict[str, tuple[int, ...]]:
         """q, out, gout, gq [b,h,n,d]; k, v, gk, gv [b,g,n,d]; lse [b,h,n]; those that the kernel has."""

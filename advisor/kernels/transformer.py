@@ -25,7 +25,6 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from advisor.errors import BadInput
 from advisor.kernels import attention
 from advisor.kernels.normal import drawn
 from advisor.kernels.rms import MASSIVE
@@ -141,14 +140,7 @@ class TransformerSpec(KernelSpec):
 
     def check(self, shape: dict[str, int]) -> None:
         """Query heads share the heads of k and v evenly, causal is 0 or 1. Raises BadInput."""
-        if shape["heads"] % shape["kv_heads"]:
-            raise BadInput(
-                "heads must be a multiple of kv_heads",
-                got=f"{shape['heads']} query heads on {shape['kv_heads']}",
-                allowed="every head of k and v serves the same number of query heads",
-            )
-        if shape["causal"] > 1:
-            raise BadInput("causal must be 0 or 1", got=shape["causal"])
+        attention.check_heads(shape)
 
     def shapes(self, problem: Problem) -> dict[str, tuple[int, ...]]:
         """g1, g2 [d], wqkv [p,d], wo [d,h*e], wg, wu [f,d], wd [d,f] and their gradients; all others [b,n,d]."""
