@@ -141,7 +141,7 @@ def save(path: str, table: Table, request: Request, log_path: str, replaces: Seq
     Raises:
         Busy: something else stands there, or another writer held the lock.
     """
-    from advisor.policy.store import Saved, save_table
+    from advisor.policy.store import Saved, measured_of, save_table
 
     saved = save_table(path, table, replaces=replaces)
     if len({(section.dtype, section.shape) for section in saved.table.sections}) < 2:
@@ -151,7 +151,8 @@ def save(path: str, table: Table, request: Request, log_path: str, replaces: Seq
 
     try:
         known = past(log_path, request, every_shape=True)
-        ruled = save_table(path, with_rules(saved.table, known.verdicts, known.trials))
+        stands = measured_of(saved.table, saved.table)
+        ruled = save_table(path, with_rules(saved.table, known.verdicts, known.trials), replaces=stands)
     except Exception as error:  # a rule is about what nobody tuned: it must not cost what was
         return Saved(saved.table, (*saved.notes, f"no rule for other shapes was learned: {error}"))
     return Saved(ruled.table, (*saved.notes, *ruled.notes))

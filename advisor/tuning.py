@@ -237,6 +237,7 @@ def _look(machine: Machine) -> _Seen:
 def _tune_one(asked: TuneRequest, kernel: str, machine: Machine, progress: Progress, turn: _Turn) -> TuneResult:
     from advisor import gate
     from advisor.kernels.executors import pool_for
+    from advisor.policy.store import measured_of
     from advisor.search.counting import reserve_s
     from advisor.search.known import past
     from advisor.search.log import Log, set_aside
@@ -267,9 +268,10 @@ def _tune_one(asked: TuneRequest, kernel: str, machine: Machine, progress: Progr
         counted: tuple[Counting, ...] = ()
         if asked.counters and ended.table is not None and not ended.outcome.interrupted:
             ends = None if share_s is None else begun + share_s
+            lies = measured_of(ended.table, ended.table)
             counted, interrupted = count(tuning._replace(outcome=ended.outcome, until=ends), ended.table)
             ended = ended._replace(outcome=ended.outcome._replace(interrupted=interrupted))
-            ended, more = _saved(ended, tuning, table_path, gate.standing(table_path, request).replaces)
+            ended, more = _saved(ended, tuning, table_path, lies)
             notes = (*notes, *more)
     outcome, decision, table = ended.outcome, ended.decision, ended.table
     said = [*filter(None, [aside, *stands.notes, seen.sentence]), *_notes(asked, request, outcome), *before.notes]

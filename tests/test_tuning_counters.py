@@ -22,7 +22,7 @@ from advisor.kernels.gpu import counters, ncu, tools
 from advisor.kernels.header import GPU_LANGUAGES
 from advisor.kernels.variant import variants
 from advisor.policy.store import load_table
-from advisor.records import Gpu
+from advisor.records import Gpu, pairs
 from advisor.search.counting import recorded, reserve_s
 from advisor.search.request import Silent
 
@@ -198,6 +198,22 @@ def test_what_was_counted_stays_when_other_sizes_are_tuned(device):
     points = {point.n: dict(point.extra) for row in found.rows for point in row.points}
     assert "counters" in points[4096]
     assert "counters" not in points[65536]
+
+
+def test_a_second_shape_is_counted_beside_the_first(device):
+    """The second save took the other shape's sections for an import of the meantime, and the figures were lost."""
+    device(f"say({PAGE!r}); ran()")
+    asked = tuning.TuneRequest(
+        ("decode",), (4096,), "float16", GROUPED, quick=True, regime="cold", device="cuda:0", counters=True
+    )
+    tuning.tune(asked, Silent())
+    (result,) = tuning.tune(asked._replace(shape=pairs({**dict(GROUPED), "heads": 28, "kv_heads": 4})), Silent())
+    assert result.decision.verdict == "first"
+    found = load_table(result.table_path).sections
+    counted = {
+        dict(one.shape)["heads"] for one in found for row in one.rows for p in row.points if "counters" in dict(p.extra)
+    }
+    assert counted == {28, 40}
 
 
 def test_a_later_refusal_does_not_wipe_what_was_counted(device, monkeypatch):
