@@ -15,18 +15,26 @@ from advisor.topology.placement import UNPINNED
 LEAST_ROUNDS, MOST_ROUNDS = 5, 9
 """Interleaved rounds of a group. Fewer than five give no interval worth printing; nine are the least that ranks."""
 
-LOOK_ROUNDS = 2
-"""A cell's first round takes as long as this many further ones: it is checked, on small problems too."""
 
-ROUND_CALLS = 2
-"""Calls of a cell in a round, warm-up included."""
+class Pace(NamedTuple):
+    """What measuring is expected to cost, roughly.
 
-SLOW_FLOPS_PER_NS = 1.0
-"""Assumed of a thread where nothing was measured yet: what plain loops reach, so that large first sizes are not begun
-in vain."""
+    Attributes:
+        look_rounds: a cell's first round takes as long as this many further ones: it is checked, and warmed up.
+        round_calls: calls of a cell in a round.
+        flops_per_ns: assumed of a thread, or of a device, where nothing was measured yet: what plain code reaches, so
+            that large first sizes are not begun in vain.
+        reference_flops_per_ns: speed at which inputs and the float64 reference of a problem are made; once a problem.
+    """
 
-REFERENCE_FLOPS_PER_NS = 2.0
-"""Speed at which inputs and the float64 reference of a problem are made, roughly; once a problem."""
+    look_rounds: int
+    round_calls: int
+    flops_per_ns: float
+    reference_flops_per_ns: float
+
+
+ON_CPUS = Pace(2, 2, 1.0, 2.0)
+"""Calls of a round with a warm-up; edge problems are checked too."""
 
 ASK_S = 0.01
 """A cell's turn in a round without its calls: messages, pinning, comparing the outputs. Replaced by what was seen."""
@@ -47,6 +55,12 @@ class Cell(NamedTuple):
     def pinned(self) -> bool:
         """Whether each thread is bound to a CPU."""
         return self.choice.team is not None and self.choice.team.placement != UNPINNED
+
+    @property
+    def label(self) -> str:
+        """Its variant, and its threads where it has a team."""
+        team = f" {self.threads}T{'' if self.pinned else ' free'}" if self.choice.team else ""
+        return f"{self.variant.name}{team}"
 
 
 def usable(variants: Sequence[Variant], machine: Machine) -> tuple[Variant, ...]:
@@ -101,7 +115,11 @@ def crowded(machine: Machine, variants: Sequence[Variant], problem: Problem, opt
 
 
 def expected_ns(
-    spec: KernelSpec, problem: Problem, one: Cell, before: Mapping[tuple[str, int], tuple[Problem, float]]
+    spec: KernelSpec,
+    problem: Problem,
+    one: Cell,
+    before: Mapping[tuple[str, int], tuple[Problem, float]],
+    pace: Pace = ON_CPUS,
 ) -> float:
     """Time of a call: the last size's, grown with the flops; from the flops alone where there is none.
 
@@ -110,21 +128,22 @@ def expected_ns(
         problem: what is to be measured.
         one: variant and team.
         before: (variant, threads) -> the last problem measured and its time in ns.
+        pace: for its speed.
     """
     known = before.get((one.variant.name, one.threads))
     if known is not None:
         return known[1] * spec.flops(problem) / spec.flops(known[0])
-    return spec.flops(problem) / SLOW_FLOPS_PER_NS / max(1, one.threads)
+    return spec.flops(problem) / pace.flops_per_ns / max(1, one.threads)
 
 
-def turns(rounds: int) -> int:
+def turns(rounds: int, pace: Pace = ON_CPUS) -> int:
     """What so many rounds of a cell cost, in further rounds."""
-    return rounds - 1 + LOOK_ROUNDS
+    return rounds - 1 + pace.look_rounds
 
 
-def cell_s(expected: float, ask_s: float = ASK_S, rounds: int = LEAST_ROUNDS) -> float:
+def cell_s(expected: float, ask_s: float = ASK_S, rounds: int = LEAST_ROUNDS, pace: Pace = ON_CPUS) -> float:
     """Seconds that a cell takes with so many rounds, its call expected to take so many ns."""
-    return turns(rounds) * (ask_s + ROUND_CALLS * expected * 1e-9)
+    return turns(rounds, pace) * (ask_s + pace.round_calls * expected * 1e-9)
 
 
 def fitting(costs_s: Mapping[Cell, float], seconds: float) -> tuple[Cell, ...]:

@@ -11,7 +11,7 @@ from advisor.kernels.variant import Variant
 from advisor.records import Machine, Problem, Team
 from advisor.search.request import Progress
 from advisor.search.space import SpaceOptions, cpu_budget
-from advisor.validate.plan import Cell
+from advisor.validate.plan import ON_CPUS, Cell, Pace
 from advisor.validate.records import Floor, Node, Series, StackCheck, Window
 
 GRACE_S = 1.0
@@ -50,6 +50,7 @@ class Run(NamedTuple):
     `ask_s`: what a turn of a cell of each kernel cost at the last n beside its calls.
     `wanted`: the cells of each problem.
     `end`: of the whole run on the clock; nothing begins after it.
+    `pace`: what measuring is expected to cost.
     """
 
     machine: Machine
@@ -63,6 +64,7 @@ class Run(NamedTuple):
     ask_s: dict[str, float]
     wanted: dict[Problem, tuple[Cell, ...]]
     end: float
+    pace: Pace = ON_CPUS
 
     def patience_s(self, most: float) -> float:
         """The limit of a call that begins now: so many seconds, but not much past the end."""

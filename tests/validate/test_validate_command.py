@@ -58,7 +58,7 @@ def test_an_ended_run_prints_what_it_has(site):
         (("--kernel", "mlp_backward"), "forward, backward, fused, decode, rmsnorm"),
         (("--kernel", "forward", "--d-ff", "64"), "d_ff=64"),
         (("--threads", "99999"), "twice the CPUs"),
-        (("--dtype", "float16"), "forward is not defined for this dtype"),
+        (("--dtype", "int8"), "forward is not defined for this dtype"),
         (("--n", "1000000000"), "memory"),
     ],
     ids=lambda words: " ".join(words) if isinstance(words, tuple) else "",
