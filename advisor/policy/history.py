@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import datetime
 import os
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -75,7 +76,7 @@ def _present(table_path: str, ids: Ids | None) -> Table:
 
 
 class Back(NamedTuple):
-    """The table that counts after a rollback, and what had to be set aside on the way."""
+    """The table that counts after a rollback, and what had to be passed over or set aside on the way."""
 
     table: Table
     notes: tuple[str, ...]
@@ -87,38 +88,50 @@ def rollback(table_path: str, ids: Ids, to: str | None = None) -> Back:
     Args:
         table_path: of the table that counts; it may be gone or damaged.
         ids: kernel and machine; what is kept of others is passed over.
-        to: an id or the beginning of one; None: the newest one kept that is not the table that stands there.
+        to: an id or the beginning of one; None: the newest one kept that can be read and is not the table that stands
+            there.
 
     Returns:
         The table that counts now. What stood there and cannot be trusted, or is of others, lies beside it.
 
     Raises:
         UnknownName: no such id in the history.
-        Missing: nothing to go back to.
-        BadInput: what is kept was damaged since, or two ids begin so.
+        Missing: nothing to go back to that can be read.
+        BadInput: the one named was damaged since, or two ids begin so.
     """
     if not entries(table_path):  # no folder, no place for a lock
         raise _nothing(table_path)
     with locked(table_path):
-        table = _wanted(table_path, ids, to)
+        wanted = _newest(table_path, ids) if to is None else Back(_named(table_path, ids, to), ())
         notes = usable(table_path, ids)[1]
         keep(table_path, ids=ids)
-        put(table_path, table)
+        put(table_path, wanted.table)
         keep(table_path, ids=ids)
-    return Back(table, notes)
+    return Back(wanted.table, (*wanted.notes, *notes))
 
 
-def _wanted(table_path: str, ids: Ids, to: str | None) -> Table:
+def _newest(table_path: str, ids: Ids) -> Back:
+    """The newest table kept that is not the one that stands there; a note on each that was damaged since."""
     try:
         stands = _present(table_path, ids).table_id
     except AdvisorError:
         stands = ""
-    if to is None:
-        for kept in reversed(entries(table_path)):
-            table = load_table(kept.path) if kept.table_id != stands else None
-            if table is not None and ids_of(table) == ids:
-                return table
-        raise _nothing(table_path)
+    notes: list[str] = []
+    for kept in reversed(entries(table_path)):
+        if kept.table_id == stands:
+            continue
+        try:
+            table = load_table(kept.path)
+        except AdvisorError as error:
+            notes.append(f"passed over: {error}")
+            continue
+        if ids_of(table) == ids:
+            return Back(table, tuple(notes))
+    raise _nothing(table_path, notes)
+
+
+def _named(table_path: str, ids: Ids, to: str) -> Table:
+    """The table kept of that id, or of the one that begins so."""
     known = entries(table_path)
     found = [kept for kept in known if kept.table_id.startswith(to)]
     if not found:
@@ -129,8 +142,8 @@ def _wanted(table_path: str, ids: Ids, to: str | None) -> Table:
     return own(load_table(found[-1].path), ids)
 
 
-def _nothing(table_path: str) -> Missing:
-    step = "the history begins with the first tuning"
+def _nothing(table_path: str, damaged: Sequence[str] = ()) -> Missing:
+    step = "; ".join([*damaged, "the history begins with the first tuning"])
     return Missing("there must be an earlier table", got=table_path, next_step=step)
 
 

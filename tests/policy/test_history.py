@@ -120,12 +120,14 @@ def test_what_is_not_there_cannot_be_gone_back_to(tmp_path):
         back(path, "")
 
 
-def test_a_damaged_past_is_refused_and_the_present_stays(tmp_path):
+def test_a_damaged_past_that_is_named_is_refused_and_the_present_stays(tmp_path):
     path = str(tmp_path / "decode.table.json")
     ids = [landed(tmp_path, i) for i in range(2)]
     with open(history.entries(path)[0].path, "a", encoding="utf-8") as file:
         file.write("x")
     with pytest.raises(BadInput):
+        back(path, ids[0])
+    with pytest.raises(Missing, match=r"passed over: .*readable JSON file"):
         back(path)
     assert load_table(path).table_id == ids[1]
 
@@ -140,3 +142,14 @@ def test_a_table_that_cannot_be_trusted_is_not_kept(tmp_path):
 def test_history_is_no_table_of_the_folder(tmp_path):
     landed(tmp_path, 1)
     assert tablefile.names(str(tmp_path)) == (str(tmp_path / "decode.table.json"),)
+
+
+def test_a_damaged_file_in_the_history_is_passed_over_and_named(tmp_path):
+    path = str(tmp_path / "decode.table.json")
+    ids = [landed(tmp_path, i) for i in range(3)]
+    spoilt = next(one.path for one in history.entries(path) if one.table_id == ids[1])
+    with open(spoilt, "w", encoding="utf-8") as file:
+        file.write("{")
+    found = history.rollback(path, IDS)
+    assert (found.table.table_id, load_table(path).table_id) == (ids[0], ids[0])
+    assert any(spoilt in note for note in found.notes)
