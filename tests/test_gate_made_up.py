@@ -236,6 +236,15 @@ def test_nothing_lands_over_a_table_that_has_not_run_in_a_fresh_process(path):
     assert Ran(path, times).settle()[0].verdict == "faster"
 
 
+def test_for_another_objective_what_failed_goes_and_what_is_not_checked_waits(path):
+    saved(path, *(race(n, {ONE: 1000.0, FOUR: 1100.0}) for n in (64, 128)), objective="robust")
+    times = {64: {ONE: INF, TWO: 900.0}, 128: {ONE: 1000.0, TWO: 900.0}, 256: {TWO: 900.0, ONE: 1000.0}}
+    decision, table = Ran(path, times).settle(checked=False)
+    assert (decision.verdict, decision.taken) == ("objective", (64, 256))
+    assert [says(table, n) for n in (64, 128, 256)] == [TWO, ONE, TWO]
+    assert {section.objective for section in table.sections} == {"latency"}
+
+
 # --- the file ---
 
 

@@ -174,6 +174,8 @@ def decide(old: Incumbent, compared: Sequence[Compared], objective: str, added: 
     if verdict in (KEPT, UNRACED, UNCHECKED) and added and old.objective == objective:
         verdict, why = EXTENDED, f"{why}; n = {', '.join(map(str, added))} added"
     won = [one.n for one in compared if _takes(one, old, objective, gain is not None and gain >= 1 + bar)]
+    if verdict == OBJECTIVE and not won and not added:
+        verdict = UNCHECKED
     taken = tuple(sorted([*won, *added])) if verdict in (*LANDS, EXTENDED) else ()
     return Decision(verdict, why, gain, bar, tuple(compared), tuple(added), taken=taken)
 
@@ -193,14 +195,13 @@ def _verdict(
     waits = f"no time to run the candidate once more in a fresh process at n = {', '.join(map(str, unchecked))}"
     if not old.picks:
         return FIRST, "the first table of this shape"
-    if old.objective != objective and unchecked:
-        return UNCHECKED, f"{waits}: what the table says stays"
     if old.changed:
         return STALE, f"what the table says is stale: {'; '.join(old.changed)}"
     if old.gone:
         return GONE, f"what the table says is not at hand: {'; '.join(old.gone)}"
     if old.objective != objective:
-        return OBJECTIVE, f"the table was chosen for {old.objective}, this one for {objective}"
+        told = f"the table was chosen for {old.objective}, this one for {objective}"
+        return OBJECTIVE, f"{told}; {waits}: what the table says there stays" if unchecked else told
     if failed:
         return WRONG, f"what the table says failed at n = {', '.join(map(str, failed))}"
     if compared and all(one.incumbent == one.candidate for one in compared):
@@ -220,7 +221,8 @@ def settled(old: Incumbent, candidate: Picks, decision: Decision, objective: str
 
     Of another objective's table nothing is settled at the n that were not raced: what is known there is chosen anew.
     """
-    kept = old.picks if old.objective == objective else {}
+    raced = {one.n: one.incumbent for one in decision.compared}
+    kept = old.picks if old.objective == objective else raced
     stays = {n: choice for n, choice in kept.items() if n not in old.lost}
     return {**stays, **{n: candidate[n] for n in decision.taken if n in candidate}}
 

@@ -107,7 +107,19 @@ def test_another_objective_lands_at_every_n_once_it_is_checked():
     times, picks = {64: {ONE: 1.001, TWO: 1.0}, 128: {TWO: 1.0, FOUR: 2.0}}, {64: ONE, 128: ONE}
     decision = judged(times, picks, objective="robust")
     assert (decision.verdict, decision.taken) == ("objective", (64, 128))
-    assert not judged({**times, 256: {TWO: 1.0}}, picks, objective="robust", checked=False).changes
+    waiting = judged(times, picks, objective="robust", checked=False)
+    assert (waiting.verdict, waiting.changes) == ("unchecked", False)
+
+
+def test_another_objective_waits_only_at_the_n_that_are_not_checked():
+    """What failed cannot stay for it, and what the table did not have is not lost for it."""
+    times = {64: {ONE: float("inf"), TWO: 1.0}, 128: {ONE: 2.0, TWO: 1.0}, 256: {TWO: 1.0, ONE: 2.0}}
+    picks = {64: ONE, 128: ONE}
+    decision = judged(times, picks, objective="robust", checked=False)
+    assert (decision.verdict, decision.taken) == ("objective", (64, 256))
+    assert "at n = 128" in decision.why
+    settled = landing.settled(Incumbent(picks, objective="robust"), dict.fromkeys(times, TWO), decision, "latency")
+    assert settled == {64: TWO, 128: ONE, 256: TWO}
 
 
 def test_a_candidate_that_is_not_checked_replaces_only_what_cannot_stay():
