@@ -111,18 +111,24 @@ def tune(
 
 
 def _incumbents(run: Run) -> Incumbents:
-    """What earlier runs on this machine picked, each n by its last race, and what the table says; as of its start where
-    a run is resumed."""
-    if run.known.incumbents is not None:
-        return run.known.incumbents
+    """What the table says now, and what earlier runs on this machine picked, each n by its last race: as of its start
+    where a run is resumed.
+
+    The table's choice comes first: the last race may have been won by one that did not land, and a table that was
+    rolled back or imported since a run began has other choices than that run knew.
+    """
+    found = _picked(run) if run.known.incumbents is None else run.known.incumbents
+    table = dict(run.request.keep)
+    told = {problem: (table[problem], *found.get(problem, ())) for problem in run.request.problems if problem in table}
+    return {problem: (*dict.fromkeys(choices),) for problem, choices in {**found, **told}.items()}
+
+
+def _picked(run: Run) -> Incumbents:
+    """What earlier runs picked: the best for the objective, and the race's winner."""
     before, objective = past(run.log.path, run.request), run.request.options.objective
     last = {verdict.problem: verdict for verdict in before.verdicts if verdict.purpose == "final"}
     wanted = (last[problem] for problem in run.request.problems if problem in last)
-    found = {v.problem: (picked(v, objective, before.stolen, before.energy), v.winner) for v in wanted}
-    table = dict(run.request.keep)
-    # what the table says first: the last race may have been won by a choice that did not land
-    told = {problem: (table[problem], *found.get(problem, ())) for problem in run.request.problems if problem in table}
-    return {problem: (*dict.fromkeys(choices),) for problem, choices in {**found, **told}.items()}
+    return {v.problem: (picked(v, objective, before.stolen, before.energy), v.winner) for v in wanted}
 
 
 def _all(run: Run) -> None:

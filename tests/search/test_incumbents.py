@@ -87,6 +87,20 @@ def test_resumed_after_a_kill_a_second_tune_knows_what_it_knew_at_its_start(shar
     assert sessions[1] == sessions[2] != []
 
 
+def test_resumed_what_the_table_says_now_goes_before_what_the_run_knew(tmp_path):
+    """A table that was rolled back or imported meanwhile: its choice races, or the gate could not decide."""
+    known_then = winners(go(tmp_path, request())[0])[256]
+    _, fake = go(tmp_path, request(5, "s2"), interrupt_at=12)
+    now = next(c for p, c, ask in fake.asked if c.team.threads == 1 and c != known_then)
+    problem = SPEC.problem(256)
+    again, _ = go(tmp_path, request(5, "s3", resume=True)._replace(keep=((problem, now),)))
+    listed = [r["incumbents"] for r in read(str(tmp_path / "m.jsonl")).records if r["kind"] == "session"][-1]
+    choices = [known.from_json(known.Choice, one["choice"]) for one in listed]
+    assert choices[0] == now
+    assert known_then in choices
+    assert outcome_of(again, 256, now) != "absent"
+
+
 def test_a_damaged_list_of_earlier_picks_counts_as_none(tmp_path):
     go(tmp_path, request(), interrupt_at=0)
     path = tmp_path / "m.jsonl"
