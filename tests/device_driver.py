@@ -12,8 +12,8 @@ LANES = 132 * 64 * 32
 class MadeUpDriver(FakeDriver):
     """Takes `MADE_UP_CALL_S` for each sample where that is set, so that a test can interrupt it."""
 
-    def launch(self, function, geometry, arrays):
-        super().launch(function, geometry, arrays)
+    def launch(self, functions, geometry, arrays):
+        super().launch(functions, geometry, arrays)
         self.geometry = geometry
 
     def time_ns(self, replay, times):

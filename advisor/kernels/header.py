@@ -18,6 +18,8 @@ from typing import Any, NamedTuple
 from advisor.errors import BadInput
 from advisor.installed import LINKED
 from advisor.kernels.expressions import names_in
+from advisor.kernels.launches import C_NAME, NAME, Launch, check_entries, take_launch
+from advisor.kernels.launches import check_key as _check
 from advisor.records import DTYPES, Pairs, pairs
 from advisor.sources import parts, source_hash
 
@@ -54,29 +56,8 @@ _FORTRAN_HEADER = re.compile(r"\A!\s*variant\s*(?=\{)")
 _FORTRAN_COMMENT = re.compile(r"^[ \t]*!(?!\$)[^\n]*", re.M)
 _COMMENT = re.compile(r"/\*.*?\*/|//[^\n]*", re.S)
 _MACRO = re.compile(r"[A-Z][A-Z0-9_]*\Z")
-_NAME = re.compile(r"[a-z_][A-Za-z0-9_]*\Z")
 _ISA = re.compile(r"[a-z0-9_.]+\Z")
 _FRAME_MACROS = frozenset({"ADV_REAL", "ADV_DTYPE", "ADV_KIND"})
-
-
-class Launch(NamedTuple):
-    """How a CUDA entry is launched: expressions over dims, knobs, item_bytes, real_bytes, and `derived` one by one.
-
-    Attributes:
-        derived: (name, expression), each may use those before it; handed to the entry as int after the run knobs.
-        grid: one to three extents.
-        block: threads of a block.
-        shared: bytes of dynamic shared memory.
-        workspace: bytes of global scratch.
-        zeros: bytes at its start that are zero before a call, and must be zero after it.
-    """
-
-    derived: tuple[tuple[str, str], ...]
-    grid: tuple[str, ...]
-    block: str
-    shared: str
-    workspace: str
-    zeros: str
 
 
 class Variant(NamedTuple):
@@ -119,6 +100,11 @@ class Variant(NamedTuple):
     libraries: tuple[str, ...] = ()
 
     @property
+    def symbols(self) -> tuple[str, ...]:
+        """The entries that a call launches, in their order: one but for CUDA files of several kernels."""
+        return (self.symbol, *(step.symbol for step in (self.launch.then if self.launch else ())))
+
+    @property
     def made_with(self) -> str:
         """The language of the tools that make it: its own, and the library that it links: `c+openblas`."""
         return "+".join((self.language, *self.libraries))
@@ -143,7 +129,7 @@ def read_variant(path: str, kernel: str) -> Variant:
             got=path,
             next_step="see docs/add-a-variant.md",
         )
-    launch = _take_launch(head, path) if head.get("language") == "cuda" else None
+    launch = take_launch(head, path) if head.get("language") == "cuda" else None
     _check_keys(head, path, kernel)
     name, suffix = os.path.splitext(os.path.basename(path))
     variant = Variant(
@@ -262,36 +248,6 @@ _OPTIONAL: dict[str, Any] = {
 }
 
 
-_LAUNCH: dict[str, Any] = {"derived": {}, "grid": None, "block": None, "shared": "0", "workspace": "0", "zeros": "0"}
-"""Keys of a CUDA header that no other has, with the values of those that may be left out."""
-
-
-def _take_launch(head: dict[str, Any], path: str) -> Launch:
-    """Take the keys of the launch out of a header."""
-    found = {key: head.pop(key, default) for key, default in _LAUNCH.items()}
-    grid, derived = found["grid"], found["derived"]
-    good = isinstance(grid, list) and 1 <= len(grid) <= 3
-    _check(good, path, "grid", grid, "one to three expressions")
-    _check(isinstance(derived, dict), path, "derived", derived, "name -> expression")
-    for name in derived:
-        _check(_NAME.match(name) is not None, path, "derived", name, "small letters, digits, _")
-    single = {key: found[key] for key in ("block", "shared", "workspace", "zeros")}
-    for key, text in (*derived.items(), *single.items(), *(("grid", one) for one in grid)):
-        _check(isinstance(text, str), path, key, text, "an expression")
-        names_in(text)
-    return Launch(tuple(derived.items()), tuple(grid), **single)
-
-
-def _check(good: bool, path: str, key: str, got: object, allowed: str) -> None:
-    if not good:
-        raise BadInput(
-            f"{os.path.basename(path)}: the header's {key} must hold",
-            got=got,
-            allowed=allowed,
-            next_step=f"edit {path}",
-        )
-
-
 def _check_keys(head: dict[str, Any], path: str, kernel: str) -> None:
     """Fill in optional keys, then check that every key is there, known, and of the right kind."""
     for key, value in _OPTIONAL.items():
@@ -307,8 +263,8 @@ def _check_keys(head: dict[str, Any], path: str, kernel: str) -> None:
 
 def _check_names(variant: Variant) -> None:
     path = variant.path
-    _check(_NAME.match(variant.name) is not None, path, "file name", variant.name, "small letters, digits, _")
-    _check(re.fullmatch(r"[A-Za-z_]\w*", variant.symbol) is not None, path, "symbol", variant.symbol, "a C name")
+    _check(NAME.match(variant.name) is not None, path, "file name", variant.name, "small letters, digits, _")
+    _check(C_NAME.match(variant.symbol) is not None, path, "symbol", variant.symbol, "a C name")
     _check(bool(variant.dtypes) and set(variant.dtypes) <= set(DTYPES), path, "dtypes", variant.dtypes, str(DTYPES))
     good = all(isinstance(flag, str) and _ISA.match(flag) for flag in variant.requires)
     _check(good, path, "requires", variant.requires, "flags as in /proc/cpuinfo")
@@ -317,17 +273,17 @@ def _check_names(variant: Variant) -> None:
     for macro in [*dict(variant.macros), *dict(variant.build_knobs)]:
         good = macro.startswith("ADV_") and _MACRO.match(macro) is not None and macro not in _FRAME_MACROS
         _check(good, path, "macros and build_knobs", macro, "ADV_ and capital letters, not ADV_REAL or ADV_DTYPE")
-    good = all(isinstance(name, str) and _NAME.match(name) for name in variant.prepares)
+    good = all(isinstance(name, str) and NAME.match(name) for name in variant.prepares)
     _check(good, path, "prepares", variant.prepares, "names of inputs")
     _check(not variant.prepares or variant.language == "c", path, "prepares", variant.prepares, "none but in C")
     good = not variant.libraries or (variant.language == "c" and variant.libraries in [(name,) for name in LINKED])
     _check(good, path, "libraries", variant.libraries, f"in C, one of {', '.join(LINKED)}")
-    good = all(isinstance(name, str) and _NAME.match(name) for name in variant.mirrors)
+    good = all(isinstance(name, str) and NAME.match(name) for name in variant.mirrors)
     _check(good, path, "mirrors", variant.mirrors, "names of variants in C")
     good = not variant.mirrors or variant.language == "fortran"
     _check(good, path, "mirrors", variant.mirrors, "none but in Fortran")
     for knob, _ in variant.run_knobs:
-        _check(_NAME.match(knob) is not None, path, "run_knobs", knob, "small letters, digits, _")
+        _check(NAME.match(knob) is not None, path, "run_knobs", knob, "small letters, digits, _")
 
 
 def _check_knobs(variant: Variant) -> None:
@@ -355,8 +311,7 @@ def _check_source(variant: Variant, code: str) -> None:
     """The source must define what the header names: the entry, its workspace, and a default for every macro."""
     path = variant.path
     if variant.launch is not None:
-        defined = re.search(rf'extern\s+"C"\s+__global__[^;{{]*\b{variant.symbol}\s*\(', code)
-        _check(defined is not None, path, "symbol", variant.symbol, 'an `extern "C" __global__ void` of that name')
+        check_entries(path, variant.symbols, code)
     for name, kind in () if variant.launch else ((variant.symbol, "int"), (f"{variant.symbol}_workspace", "int64_t")):
         defined = re.search(rf"^[ \t]*{kind}\s+{name}\s*\(", code, re.M)
         _check(defined is not None, path, "symbol", name, f"a function `{kind} {name}(...)` in the source")

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from advisor.kernels.operands import Block, intact, unwritten
-from advisor.kernels.spec import Array, Expected
+from advisor.kernels.sixteen import widen
+from advisor.kernels.spec import STORAGE, Array, Expected
+
+_DTYPES = {np.dtype(kind): dtype for dtype, kind in STORAGE.items()}
+"""The dtype that a storage array is of: each has a numpy type of its own."""
 
 
 class Judgement(NamedTuple):
@@ -26,7 +30,15 @@ class Judgement(NamedTuple):
 
 def judge(outputs: Mapping[str, Block], reference: Mapping[str, Expected]) -> Judgement:
     """Compare every output with the reference: all written, all finite, all close, canaries standing."""
-    found = [_judge_one(name, block, reference[name]) for name, block in outputs.items()]
+    return worst([_judge_one(name, block, reference[name]) for name, block in outputs.items()])
+
+
+def worst(found: Sequence[Judgement]) -> Judgement:
+    """Of several outputs: the first that is spoiled, else the first that is broken, else the nearest to its tolerance.
+
+    Args:
+        found: a judgement of each output, at least one.
+    """
     spoiled = [one for one in found if one.spoiled]
     broken = [one for one in found if one.error is None]
     return (spoiled or broken or [max(found, key=_share)])[0]
@@ -40,15 +52,27 @@ def _share(found: Judgement) -> float:
 
 
 def _judge_one(name: str, block: Block, expected: Expected) -> Judgement:
-    tolerance = expected.tolerance
     if not intact(block):
-        return Judgement(None, tolerance, f"wrote outside of {name}", spoiled=True)
-    missing = unwritten(block)
+        return Judgement(None, expected.tolerance, f"wrote outside of {name}", spoiled=True)
+    return compared(name, block.data, unwritten(block), expected, expected.tolerance)
+
+
+def compared(name: str, stored: Array, missing: int, expected: Expected, tolerance: float) -> Judgement:
+    """The judgement of one output: all written, all finite, what the reference knows of it close.
+
+    Args:
+        name: of the output.
+        stored: what was written, in its storage; sixteen bits are widened.
+        missing: how many elements were never written.
+        expected: what the DNF says.
+        tolerance: that of the arithmetic of who wrote it.
+    """
     if missing:
-        return Judgement(None, tolerance, f"left {missing} of {block.data.size} elements of {name} unwritten")
-    if not np.isfinite(block.data).all():
+        return Judgement(None, tolerance, f"left {missing} of {stored.size} elements of {name} unwritten")
+    values = widen(stored, _DTYPES[stored.dtype])
+    if not np.isfinite(values).all():
         return Judgement(None, tolerance, f"{name} has NaN or infinity")
-    error = relative_error(_known(block.data, expected), expected.values)
+    error = relative_error(_known(values, expected), expected.values)
     reason = f"error {error:.3g} of {name} is over the tolerance {tolerance:.3g}" if error > tolerance else ""
     return Judgement(error, tolerance, reason)
 

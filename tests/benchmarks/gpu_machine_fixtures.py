@@ -24,11 +24,11 @@ FLOOR = spec("read", (gpu_ground.FLOOR_FOLDER,))
 class TwoKernels(FakeDriver):
     """Computes what is launched: decode, or the sum of the words of k and v."""
 
-    def launch(self, function, geometry, arrays):
-        if function != "read_floor":
-            super().launch(function, geometry, arrays)
+    def launch(self, functions, geometry, arrays):
+        if functions != ("read_floor",):
+            super().launch(functions, geometry, arrays)
             return
-        self.launched.append((function, geometry, [a.ctypes.data for a in arrays]))
+        self.launched.append((functions, geometry, [a.ctypes.data for a in arrays]))
         words = sum(int(a.view(np.uint32).sum(dtype=np.uint64)) for a in arrays[:2])
         arrays[2][0] = words % (1 << 24) / (1 << 24)
 

@@ -64,9 +64,9 @@ def test_one_word_left_out_is_seen():
 class Lazy(TwoKernels):
     """Its floor leaves out what it should have read last."""
 
-    def launch(self, function, geometry, arrays):
-        super().launch(function, geometry, arrays)
-        if function == "read_floor":
+    def launch(self, functions, geometry, arrays):
+        super().launch(functions, geometry, arrays)
+        if functions == ("read_floor",):
             arrays[2][0] = (arrays[2][0] + 1 / (1 << 24)) % 1
 
 
@@ -180,7 +180,7 @@ def test_libraries_near_the_best_race_and_cudnn_always():
 
 def test_nothing_of_ours_is_refused_with_the_reasons():
     class Broken(TwoKernels):
-        def launch(self, function, geometry, arrays):
+        def launch(self, functions, geometry, arrays):
             raise DeviceError("no such launch", sticky=False)
 
     with pytest.raises(Refused, match="no such launch"):

@@ -21,7 +21,7 @@ from advisor.kernels.gpu import operands as ops
 from advisor.kernels.gpu.driver import Call, Driver, Replay
 from advisor.kernels.gpu.messages import COMPILERS, Case, Compile, Program, Trial
 from advisor.kernels.gpu.source import text
-from advisor.kernels.judge import Judgement, relative_error
+from advisor.kernels.judge import Judgement, compared, worst
 from advisor.kernels.messages import Binary, Reply
 from advisor.kernels.pycall import load, words
 from advisor.kernels.registry import origin
@@ -99,7 +99,7 @@ class Bench:
 
     def _build(self, program: Program) -> Any:
         source = text(program.path, program.source_hash)
-        return self.driver.build(source, program.options, program.symbol)
+        return self.driver.build(source, program.options, (program.symbol, *program.then))
 
     def _program(self, program: Program) -> Any:
         if program not in self._programs:
@@ -236,22 +236,12 @@ class Bench:
 
     def _judgement(self, case: Case, group: tuple[ops.Block, ...], arithmetic: str) -> Judgement:
         first = len(self.spec.buffers) - len(self.spec.written)
-        worst = Judgement(0.0, None, "")
+        found = []
         for name, one in zip(self.spec.written, group[first:], strict=True):
             expected = self._references[_drawn(case)][name]
-            tolerance = expected.allowed(arithmetic)
-            missing = ops.unwritten(one)
-            if missing:
-                return Judgement(None, tolerance, f"left {missing} of {one.data.size} of {name} unwritten")
-            values = np.asarray(one.data.get() if hasattr(one.data, "get") else one.data)
-            if not np.isfinite(values).all():
-                return Judgement(None, tolerance, f"{name} has NaN or infinity")
-            error = relative_error(values, expected.values)
-            over = error > tolerance
-            text_ = f"error {error:.3g} of {name} is over the tolerance {tolerance:.3g}" if over else ""
-            found = Judgement(error, tolerance, text_)
-            worst = max(worst, found, key=lambda j: (j.error or 0.0) / (j.tolerance or 1.0))
-        return worst
+            stored = np.asarray(one.data.get() if hasattr(one.data, "get") else one.data)
+            found.append(compared(name, stored, ops.unwritten(one), expected, expected.allowed(arithmetic)))
+        return worst(found)
 
     def _spoiled(self, case: Case, group: tuple[ops.Block, ...], space: ops.Block | None) -> str:
         """What was written that must not be; empty where nothing was."""

@@ -62,7 +62,7 @@ class CountedBench(Bench):
         reply = self.trial(alone)
         sets = self._blocks((alone.case.problem, alone.case.draw), alone.sets)
         each = self._calls(alone.program, alone.case, sets, self._space(alone.case))
-        mark = self.driver.build(MARK_SOURCE, (STANDARD,), MARK)
+        mark = self.driver.build(MARK_SOURCE, (STANDARD,), (MARK,))
         for call in each:
             foreign.run(alone.program, call)
         self.driver.finish()

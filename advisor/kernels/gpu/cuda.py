@@ -65,24 +65,26 @@ class CudaDriver:
         """Clocks in MHz, power limit and draw in W, throttle reasons, temperature."""
         return self._nvml()
 
-    def build(self, source: str, options: Sequence[str], symbol: str) -> Any:
+    def build(self, source: str, options: Sequence[str], symbols: Sequence[str]) -> Any:
         """Compile by NVRTC, from CuPy's cache where the same text and options lie there; from any thread."""
         cupy.cuda.Device(0).use()  # a thread that never called CUDA has no context to load into
         code, few = as_text(source, options)
         try:
-            return cupy.RawModule(code=code, options=few, backend="nvrtc").get_function(symbol)
+            module = cupy.RawModule(code=code, options=few, backend="nvrtc")
+            return tuple(module.get_function(symbol) for symbol in symbols)
         except cupy.cuda.compiler.CompileException as error:
             raise BuildError("a CUDA variant must compile", got=str(error)[:600]) from error
         except cupy.cuda.driver.CUDADriverError as error:
             raise BuildError("a compiled CUDA variant must load", got=str(error)) from error
 
-    def launch(self, function: Any, geometry: Geometry, arrays: Sequence[Any]) -> None:
-        """Launch on CuPy's current stream."""
-        if geometry.shared_bytes > STATIC_SHARED:
-            function.max_dynamic_shared_size_bytes = geometry.shared_bytes
+    def launch(self, functions: Any, geometry: Geometry, arrays: Sequence[Any]) -> None:
+        """Launch on CuPy's current stream, which keeps the order."""
         numbers = tuple(np.int32(number) for number in geometry.numbers)
-        with _told():
-            function(geometry.grid, (geometry.block,), (*arrays, *numbers), shared_mem=geometry.shared_bytes)
+        for function, (grid, block, shared_bytes) in zip(functions, geometry.extents, strict=True):
+            if shared_bytes > STATIC_SHARED:
+                function.max_dynamic_shared_size_bytes = shared_bytes
+            with _told():
+                function(grid, (block,), (*arrays, *numbers), shared_mem=shared_bytes)
 
     def tensor(self, array: Any, dtype: str) -> Any:
         """A tensor over the same memory; bfloat16 lies in unsigned integers, which no tensor exchange takes."""

@@ -46,11 +46,11 @@ class Driver(Protocol):
     def conditions(self) -> dict[str, Any]:
         """Clocks, power limit, throttle reasons now; what cannot be asked is absent."""
 
-    def build(self, source: str, options: Sequence[str], symbol: str) -> Any:
-        """Compile CUDA source and load it. Raises BuildError."""
+    def build(self, source: str, options: Sequence[str], symbols: Sequence[str]) -> Any:
+        """Compile CUDA source once and load it: what `launch` takes for these entries. Raises BuildError."""
 
-    def launch(self, function: Any, geometry: Geometry, arrays: Sequence[Any]) -> None:
-        """Launch on the current stream: pointers of the arrays, then the geometry's numbers."""
+    def launch(self, functions: Any, geometry: Geometry, arrays: Sequence[Any]) -> None:
+        """Launch every entry in order on the current stream: pointers of the arrays, then the geometry's numbers."""
 
     def tensor(self, array: Any, dtype: str) -> Any:
         """The same memory as a tensor of PyTorch."""

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from advisor.errors import BadInput
 from advisor.kernels.build import REALS
 from advisor.kernels.expressions import evaluate
+from advisor.kernels.launches import Launch, Step
 from advisor.kernels.memory import ITEM_BYTES
 from advisor.kernels.spec import KernelSpec
 from advisor.kernels.variant import Variant, entry_dims, knob_sets, macro_values, names
@@ -21,16 +22,25 @@ MOST_GRID = (2**31 - 1, 65535, 65535)
 """Extents of a grid at most. Source: as above."""
 
 
+class Extent(NamedTuple):
+    """What one kernel is launched with: three extents of its grid, threads and dynamic shared memory of a block."""
+
+    grid: tuple[int, int, int]
+    block: int
+    shared_bytes: int
+
+
 class Geometry(NamedTuple):
-    """One launch.
+    """The launches of one call.
 
     Attributes:
         grid: three extents.
         block: threads of a block.
         shared_bytes: dynamic shared memory of a block.
-        workspace_bytes: global scratch.
+        workspace_bytes: global scratch of the call.
         zero_bytes: bytes at its start that are zero before the call.
-        numbers: what the entry takes after the pointers: dims, run knobs, derived values, each an int.
+        numbers: what each entry takes after the pointers: dims, run knobs, derived values, each an int.
+        then: further kernels, launched after the first in this order.
     """
 
     grid: tuple[int, int, int]
@@ -39,10 +49,16 @@ class Geometry(NamedTuple):
     workspace_bytes: int
     zero_bytes: int
     numbers: tuple[int, ...]
+    then: tuple[Extent, ...] = ()
+
+    @property
+    def extents(self) -> tuple[Extent, ...]:
+        """Those of every kernel that a call launches, in order."""
+        return (Extent(self.grid, self.block, self.shared_bytes), *self.then)
 
 
 def geometry(spec: KernelSpec, variant: Variant, problem: Problem, knobs: Pairs) -> Geometry:
-    """The launch of a CUDA variant.
+    """The launches of a CUDA variant.
 
     Args:
         spec: for the order of the dims.
@@ -58,17 +74,20 @@ def geometry(spec: KernelSpec, variant: Variant, problem: Problem, knobs: Pairs)
         raise BadInput("a launch geometry is that of a CUDA variant", got=f"{variant.name} in {variant.language}")
     known = launch_names(variant, problem, knobs)
     values = [known[name] for name, _ in launch.derived]
-    grid = [evaluate(text, known) for text in launch.grid]
     found = Geometry(
-        grid=(grid[0], *([*grid[1:], 1, 1][:2])),  # type: ignore[arg-type]  # always three
-        block=evaluate(launch.block, known),
-        shared_bytes=evaluate(launch.shared, known),
+        *_extent(launch, known),
         workspace_bytes=evaluate(launch.workspace, known),
         zero_bytes=evaluate(launch.zeros, known),
         numbers=(*entry_dims(spec, variant, problem, knobs), *values),
+        then=tuple(_extent(step, known) for step in launch.then),
     )
     _check(found, variant)
     return found
+
+
+def _extent(step: Launch | Step, known: dict[str, int]) -> Extent:
+    x, y, z = [*(evaluate(text, known) for text in step.grid), 1, 1][:3]
+    return Extent((x, y, z), evaluate(step.block, known), evaluate(step.shared, known))
 
 
 def launch_names(variant: Variant, problem: Problem, knobs: Pairs) -> dict[str, int]:
@@ -104,15 +123,20 @@ def check_header(spec: KernelSpec, variant: Variant, problems: Sequence[Problem]
 
 
 def _check(found: Geometry, variant: Variant) -> None:
-    grid = all(1 <= extent <= most for extent, most in zip(found.grid, MOST_GRID, strict=True))
-    sizes = found.shared_bytes >= 0 and 0 <= found.zero_bytes <= found.workspace_bytes
-    if not (grid and 1 <= found.block <= MOST_THREADS and sizes and all(abs(v) < 2**31 for v in found.numbers)):
+    sizes = 0 <= found.zero_bytes <= found.workspace_bytes
+    extents = all(_is_possible(one) for one in found.extents)
+    if not (extents and sizes and all(abs(v) < 2**31 for v in found.numbers)):
         raise BadInput(
             f"{variant.name}: a launch must be one that a device can make",
             got=found,
             allowed=f"grid 1..{MOST_GRID}, block 1..{MOST_THREADS}, zeros within the workspace, numbers of 32 bits",
             next_step=f"edit the header of {variant.path}",
         )
+
+
+def _is_possible(one: Extent) -> bool:
+    grid = all(1 <= extent <= most for extent, most in zip(one.grid, MOST_GRID, strict=True))
+    return grid and 1 <= one.block <= MOST_THREADS and one.shared_bytes >= 0
 
 
 def program(spec: KernelSpec, variant: Variant, problem: Problem, knobs: Pairs) -> tuple[object, ...]:

@@ -23,7 +23,10 @@ class Hello(NamedTuple):
 
 
 class Program(NamedTuple):
-    """What is compiled: source file with its digest, language, entry, compiler options (CUDA); its arithmetic."""
+    """What is compiled: source file with its digest, language, entry, compiler options (CUDA); its arithmetic.
+
+    `then`: further entries of a CUDA file, launched after `symbol` in this order.
+    """
 
     path: str
     source_hash: str
@@ -31,6 +34,7 @@ class Program(NamedTuple):
     symbol: str
     options: tuple[str, ...] = ()
     arithmetic: str = "real"
+    then: tuple[str, ...] = ()
 
 
 class Case(NamedTuple):

@@ -124,7 +124,10 @@ class GpuPool:
 
     def _program(self, variant: Variant, problem: Problem, made: Build) -> Program:
         words = options(variant, problem, made.knobs) if variant.launch else ()
-        return Program(variant.path, variant.source_hash, variant.language, variant.symbol, words, variant.arithmetic)
+        first, *then = variant.symbols
+        return Program(
+            variant.path, variant.source_hash, variant.language, first, words, variant.arithmetic, tuple(then)
+        )
 
     def _case(self, variant: Variant, problem: Problem, made: Build, draw: str) -> Case:
         launch = geometry(self.spec, variant, problem, made.knobs) if variant.launch else None

@@ -1,4 +1,4 @@
-"""How a GPU's choice is launched at one n: blocks, warps and shared memory, worked out from its variant's header."""
+"""How a GPU's choice is launched at one n: blocks, warps and shared memory of each kernel, from the variant's header."""
 
 from __future__ import annotations
 
@@ -8,19 +8,24 @@ from advisor.answers import Answer
 from advisor.errors import AdvisorError
 from advisor.records import Build, Problem
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # answering must not wait for what measures
+    from advisor.kernels.gpu.geometry import Extent
+
 WARP = 32
 """Threads of a warp. Source: CUDA C++ Programming Guide, "SIMT Architecture"."""
 
 
 def launch_of(problem: Problem, made: Build) -> dict[str, Any] | None:
-    """The launch of a CUDA variant; None for other variants, and where its source is not here in that version.
+    """The launches of a CUDA variant's call; None for other variants, and where its source is not here in that version.
 
     Args:
         problem: what is computed.
         made: the build part of the choice.
 
     Returns:
-        `grid` (three extents), `block` (threads), `warps` of a block, `shared_bytes` of a block, `workspace_bytes`.
+        `grid` (three extents), `block` (threads), `warps` of a block, `shared_bytes` of a block, `workspace_bytes` of
+        the call; `then`: the same of each kernel that follows in it, with its `symbol`.
     """
     from advisor.kernels import registry
     from advisor.kernels.gpu.geometry import geometry
@@ -33,17 +38,26 @@ def launch_of(problem: Problem, made: Build) -> dict[str, Any] | None:
         found = geometry(registry.spec(problem.kernel), variant, problem, made.knobs)
     except (AdvisorError, StopIteration):
         return None
+    first, *then = (_extent(one) for one in found.extents)
+    more = [{"symbol": symbol, **one} for symbol, one in zip(variant.symbols[1:], then, strict=True)]
+    return {**first, "workspace_bytes": found.workspace_bytes, "then": more}
+
+
+def _extent(one: Extent) -> dict[str, Any]:
     return {
-        "grid": list(found.grid),
-        "block": found.block,
-        "warps": -(-found.block // WARP),
-        "shared_bytes": found.shared_bytes,
-        "workspace_bytes": found.workspace_bytes,
+        "grid": list(one.grid),
+        "block": one.block,
+        "warps": -(-one.block // WARP),
+        "shared_bytes": one.shared_bytes,
     }
 
 
 def words(launch: dict[str, Any]) -> str:
-    """A launch in a few words."""
+    """The launches of a call in a few words."""
+    return "; then ".join(_words(one) for one in (launch, *launch["then"]))
+
+
+def _words(launch: dict[str, Any]) -> str:
     grid = " x ".join(str(extent) for extent in launch["grid"] if extent > 1) or "1"
     shared = f", {launch['shared_bytes']} bytes of shared memory" if launch["shared_bytes"] else ""
     return f"{grid} blocks of {launch['warps']} warps ({launch['block']} threads){shared}"

@@ -63,16 +63,16 @@ class FakeDriver:
     def conditions(self):
         return {"sm_mhz": 1980}
 
-    def build(self, source, options, symbol):
+    def build(self, source, options, symbols):
         if "broken" in source:
-            raise BuildError("must compile", got=symbol)
-        self.built.append((symbol, options))
-        return symbol
+            raise BuildError("must compile", got=symbols)
+        self.built.append((*symbols, options))
+        return tuple(symbols)
 
-    def launch(self, function, geometry, arrays):
+    def launch(self, functions, geometry, arrays):
         if self.fails:
             raise self.fails
-        self.launched.append((function, geometry, [a.ctypes.data for a in arrays]))
+        self.launched.append((functions, geometry, [a.ctypes.data for a in arrays]))
         attend(geometry, arrays, self.spoil)
 
     def tensor(self, array, dtype):

@@ -36,11 +36,11 @@ class Marking(FakeDriver):
         super().__init__(**how)
         self.within, self.seen, self.ranges, self.finished = False, [], 0, False
 
-    def launch(self, function, geometry, arrays):
-        if function == MARK:
+    def launch(self, functions, geometry, arrays):
+        if functions == (MARK,):
             self.seen.append(geometry.grid)
             return
-        super().launch(function, geometry, arrays)
+        super().launch(functions, geometry, arrays)
         if self.within:
             self.seen.append(arrays[1].ctypes.data)
 
