@@ -178,13 +178,13 @@ def tables(asked: CheckRequest, machine: Machine) -> Tables:
     names = {key[0] for key in wanted}
     broken = _refused(paths, asked.kernels)
     if not wanted and not broken:
-        known = ", ".join(sorted({key[0] for key in own})) or "none"
+        known = ", ".join(sorted({key[0] for key in own}))  # none: the step alone is of use
         where = "" if asked.device == CPU else f" --device {asked.device}"
         raise Missing(
             "there must be a table that was measured on this machine under these limits",
             got=", ".join(asked.kernels) or "none",
             allowed=known,
-            next_step=f"advisor tune{where}" + "".join(f"; {note}" for note in notes[:1]),
+            next_step=f"make one: advisor tune{where}" + "".join(f"; {note}" for note in notes[:1]),
         )
     hashes = _hashes(names, asked, machine)
     told = tuple(note for note in notes if not note.startswith(tuple(f"{path} was refused" for path in broken)))

@@ -154,7 +154,11 @@ def test_each_field_of_a_gpu_alone_makes_a_row_stale(edit, named, tmp_path, monk
 def test_without_a_table_there_is_nothing_to_check():
     with pytest.raises(Missing) as caught:
         tables(CheckRequest(), machine())
-    assert "advisor tune" in str(caught.value)
+    assert "make one: advisor tune" in str(caught.value)
+    assert "allowed" not in str(caught.value)
+    with pytest.raises(Missing) as caught:
+        tables(CheckRequest(device="cuda:1"), machine())
+    assert "advisor tune --device cuda:1" in str(caught.value)
     found = kept()
     with pytest.raises(Missing) as caught:
         tables(CheckRequest(("forward",)), found)

@@ -93,6 +93,21 @@ def test_the_command_answers_from_the_table_and_for_another_driver_only_by_force
     assert (answer["basis"], answer["warnings"]) == ("STALE", ["driver was 580, is 590"])
 
 
+def test_its_table_is_checked_on_the_device(tuned, made_up):
+    """The device's own rows, timed by its worker beside the default choice; stale where its driver is another branch."""
+    site, *_ = tuned
+    done = site.advisor("check", "--device", "cuda:0", "--budget", "20s", "--json", **made_up)
+    found = json.loads(done.out)
+    assert (done.status, found["verdict"], found["kernels"], found["stale"]) == (0, "holds", ["decode"], []), done.err
+    assert {cell["verdict"] for cell in found["cells"]} == {"holds"}
+    assert {cell["choice"]["team"] for cell in found["cells"]} == {None}
+    assert any(cell["ratio"] is not None or cell["choice"] == cell["reference"] for cell in found["cells"])
+    done = site.advisor("check", "--device", "cuda:0", "--json", **{**made_up, "MADE_UP_DRIVER": "590.10.01"})
+    found = json.loads(done.out)
+    assert (done.status, found["verdict"], found["cells"]) == (1, "broken", []), done.err
+    assert {change["field"] for one in found["stale"] for change in one["changes"]} == {"driver"}
+
+
 def test_the_description_answers_on_a_machine_without_a_gpu(tuned):
     site, _, _ = tuned
     done = site.advisor("recommend", "--machine", site.file("machine.json"), "--kernel", "decode", "--n", "64")

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from advisor.kernels.executor import Executor
 from advisor.records import Choice, Measurement, Problem, Summary
 from advisor.search.protocol import is_contended, noisy_samples, shuffled, single
-from advisor.search.race import GRACE_S, LEAST_ROUNDS, LOOKS, RaceOptions
+from advisor.search.race import DROPS, GRACE_S, LEAST_ROUNDS, LOOKS, RaceOptions
 from advisor.search.samples import Interval, log_ratio, smooth_p25
 
 HOLDS, SLOWER, WRONG, FAILED, UNKNOWN = "holds", "slower", "wrong", "failed", "unknown"
@@ -26,6 +26,9 @@ NO_TIME = "no time left: a larger --budget"
 
 ITSELF = "it is the default choice itself, and right: there is no ratio to compare"
 NO_FIGURES = "it is right, but the table has no undisturbed times of a race to compare with"
+
+TOO_FEW = "not told apart: the table's ratio rests on few samples, as a choice far behind is dropped from its race"
+"""Why a ratio that is worse than recorded is no finding."""
 
 DISTURBED = "most samples were disturbed: other processes held threads off their CPUs"
 
@@ -166,6 +169,18 @@ def _half(figures: Summary) -> float:
     return half if figures.samples >= LEAST_ROUNDS else FEW * half
 
 
+def known_lead(choice: Summary, reference: Summary) -> float | None:
+    """What the record tells for sure where a figure rests on few samples: the log of the lead at which a race drops.
+
+    A handful of samples in a row were taken within the same disturbance, so that their interval says nothing of other
+    minutes: on a busy machine a default choice was seen at half and at twice its time. None: samples enough.
+    """
+    least = min(choice.samples, reference.samples)
+    if least >= LEAST_ROUNDS:
+        return None
+    return math.log(max((lead for rounds, lead in DROPS.items() if rounds >= least), default=1.0))
+
+
 def change(now: Interval, then: Interval) -> Interval:
     """The log of the ratio now over the recorded one; both uncertainties are added in quadrature."""
     centre, half = now.centre - then.centre, then.high - then.centre
@@ -173,14 +188,20 @@ def change(now: Interval, then: Interval) -> Interval:
     return Interval(centre, centre - low, centre + high)
 
 
-def verdict(now: Interval, then: Interval, bar: float) -> str:
+def verdict(now: Interval, then: Interval, bar: float, lead: float | None = None) -> str:
     """What a ratio says beside the recorded one, both in log.
 
     Slower needs that the whole interval of the change lies above the bar. Where the recorded ratio is not sure itself
     the table has the benefit of the doubt, so that no number of samples leaves it open for ever.
+
+    Args:
+        now, then: the ratio now, and as recorded.
+        bar: how much slower it may have become.
+        lead: see `known_lead`; then slower needs that the lead itself is lost for sure, too.
     """
     if change(now, then).low > math.log1p(bar):
-        return SLOWER
+        lost = lead is None or now.low > math.log1p(bar) - lead
+        return SLOWER if lost else UNKNOWN
     return HOLDS if now.high - then.high < math.log1p(bar) else UNKNOWN
 
 
@@ -191,9 +212,9 @@ def _judge(asked: Duel, state: _State, alpha: float, seed: int) -> Judged:
         return Judged(UNKNOWN, NO_TIME, rounds=state.rounds)
     then, count = recorded_ratio(*asked.recorded), seed + state.rounds
     now = log_ratio(reference, own, 0.05, count)
-    shown = change(now, then)
+    shown, lead = change(now, then), known_lead(*asked.recorded)
     told = Judged(
-        verdict(log_ratio(reference, own, alpha, count), then, asked.bar),
+        verdict(log_ratio(reference, own, alpha, count), then, asked.bar, lead),
         "",
         math.exp(now.centre),
         math.exp(shown.centre),
@@ -203,4 +224,7 @@ def _judge(asked: Duel, state: _State, alpha: float, seed: int) -> Judged:
     )
     if any(is_contended(count, len(state.samples[one])) for one, count in state.noisy.items()):
         return told._replace(verdict=UNKNOWN, reason=DISTURBED)
-    return told._replace(reason=f"too noisy for a bar of {asked.bar:.1%}") if told.verdict == UNKNOWN else told
+    if told.verdict != UNKNOWN:
+        return told
+    few = lead is not None and shown.low > math.log1p(asked.bar)
+    return told._replace(reason=TOO_FEW if few else f"too noisy for a bar of {asked.bar:.1%}")

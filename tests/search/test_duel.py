@@ -113,6 +113,30 @@ def test_figures_of_few_samples_are_less_sure():
     assert less[1] > sure[1]
 
 
+def twice(ns, samples):
+    """Recorded of the choice: it takes so long; of the default: 100 us, by so many samples."""
+    return Duel(P, OWN, DEFAULT, (figures(ns), figures(100_000.0, samples=samples)), 0.05)
+
+
+@pytest.mark.parametrize(("samples", "verdict_then"), [(3, UNKNOWN), (5, UNKNOWN), (8, UNKNOWN), (9, SLOWER)])
+def test_a_default_that_few_samples_flattered_is_no_alarm(samples, verdict_then):
+    """Recorded 20 times as fast in a busy minute, now twice as fast: nothing tells which of both was wrong."""
+    found = fought(asked=twice(5_000.0, samples))[0]
+    assert found.verdict == verdict_then
+    assert ("few samples" in found.reason) == (verdict_then == UNKNOWN)
+    assert found.change > 9
+
+
+@pytest.mark.parametrize(("lead", "expected"), [(1.3, UNKNOWN), (1.1, SLOWER), (0.5, SLOWER)])
+def test_what_lost_the_lead_that_a_race_drops_at_is_slower_whatever_the_samples(lead, expected):
+    found = fought(slower=2 / lead - 1, asked=twice(5_000.0, 3))[0]
+    assert found.verdict == expected
+
+
+def test_a_ratio_of_few_samples_that_is_as_it_was_holds():
+    assert fought(asked=twice(50_000.0, 3))[0].verdict == HOLDS
+
+
 def test_uncertainties_add_in_quadrature():
     found = change(Interval(0.5, 0.47, 0.53), Interval(0.4, 0.36, 0.44))
     assert found.centre == pytest.approx(0.1)
