@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from advisor.errors import BadInput
@@ -85,8 +85,16 @@ def smaller_sizes(spec: KernelSpec) -> tuple[int, ...]:
     return SMALLER.get(role(spec), ())
 
 
-def of_model(model: Model, specs: Sequence[KernelSpec], wanted: Wanted) -> tuple[tuple[Own, ...], tuple[str, ...]]:
+def of_model(
+    model: Model, specs: Sequence[KernelSpec], wanted: Wanted, served: Mapping[str, Collection[str]] | None = None
+) -> tuple[tuple[Own, ...], tuple[str, ...]]:
     """What each kernel of a model is asked, those first that cost least, as what they leave of a budget others get.
+
+    Args:
+        model: the model.
+        specs: of the kernels.
+        wanted: sizes, dtype and batch for all of them.
+        served: kernel -> the dtypes in which it has variants where it is to run; one that is not there has all its own.
 
     Returns:
         One Own a kernel that the model has, and notes: the model's own, kernels left out, dtypes that are replaced.
@@ -94,7 +102,8 @@ def of_model(model: Model, specs: Sequence[KernelSpec], wanted: Wanted) -> tuple
     Raises:
         BadInput: the model has a use for none of them, or not for one that was named.
     """
-    fits = [(spec, fit(model, spec, wanted.batch, wanted.dtype)) for spec in specs]
+    able = served or {}
+    fits = [(spec, fit(model, spec, wanted.batch, wanted.dtype, able.get(spec.name))) for spec in specs]
     left_out = [found.left_out for _, found in fits if found.left_out]
     kept = [(spec, found) for spec, found in fits if not found.left_out]
     if left_out and (wanted.named or not kept):

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
 from advisor.errors import BadInput
@@ -132,7 +132,9 @@ def parse(document: Mapping[str, Any], given: Mapping[str, int], where: str = FI
     )
 
 
-def fit(model: Model, spec: KernelSpec, batch: int = 1, dtype: str | None = None) -> Fit:
+def fit(
+    model: Model, spec: KernelSpec, batch: int = 1, dtype: str | None = None, served: Collection[str] | None = None
+) -> Fit:
     """What a kernel takes of a model.
 
     Args:
@@ -140,16 +142,20 @@ def fit(model: Model, spec: KernelSpec, batch: int = 1, dtype: str | None = None
         spec: the kernel's spec.
         batch: sequences at once.
         dtype: element type asked for; None: the model's, or float32 where the kernel lacks that.
+        served: the dtypes in which the kernel has variants for the device that is asked about; None: all of its own.
     """
     known = {**dict(model.entries), "batch": batch}
     wanted = dtype or model.dtype or "float32"
-    kind = wanted if dtype or wanted in spec.dtypes else "float32"
+    kind = wanted if dtype or wanted in (spec.dtypes if served is None else served) else "float32"
     absent = next((entry for entry in spec.parameters if entry not in known), None)
     if absent is not None:
         why = dict(model.without).get(absent) or f"its {absent} cannot be told from the model's configuration"
         return Fit((), kind, left_out=f"{spec.name} is left out: {why}")
     shape = {entry: known[entry] for entry in spec.parameters}
     try:
+        if served is not None and kind not in served:
+            words = ", ".join(one for one in spec.dtypes if one in served) or "none"
+            raise BadInput(f"{spec.name} must have a variant in the dtype", got=kind, allowed=words)
         return Fit(spec.problem(1, kind, "warm", **shape).shape, kind, replaced=kind != wanted)
     except BadInput as error:
         return Fit((), kind, left_out=f"{spec.name} is left out: {error}")

@@ -12,7 +12,7 @@ from advisor.asked import CACHE, ROWS, SEQUENCE, Wanted, is_training, of_model, 
 from advisor.errors import AdvisorError, BadInput
 from advisor.kernels import registry
 from advisor.paths import machine_dir
-from advisor.pipeline import Where, kernel_names, load
+from advisor.pipeline import Where, kernel_names, load, served
 from advisor.policy.single import Single, Timing, phases_of, single
 from advisor.policy.timings import Current, of_log, of_sections
 from advisor.search.log import NAMES
@@ -99,7 +99,8 @@ def for_model(asked: Asked, where: Where, sizes: Sequence[int]) -> tuple[Policy,
     installed = registry.kernels()
     names = [name for name in kernel_names(asked.kernels) if name in installed]
     given = {entry: value for entry, value in asked.shape.items() if entry != "batch"}
-    owns, notes = of_model(models.read(asked.path, given), [registry.spec(name) for name in names], asked.wanted)
+    able = served(names, (), policy.site.gpu is not None)
+    owns, notes = of_model(models.read(asked.path, given), [registry.spec(name) for name in names], asked.wanted, able)
     axes = {one.kernel: {"dtype": one.dtype, "regime": asked.regime, **dict(one.shape)} for one in owns}
     policy = filled(policy, axes, where.machine, sizes)
     asked_of = (Question(one.kernel, one.kernel, tuple(sorted(axes[one.kernel].items()))) for one in owns)

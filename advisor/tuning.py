@@ -27,7 +27,16 @@ from advisor.kernels.gpu.tools import left_out
 from advisor.kernels.memory import is_evicted
 from advisor.kernels.power import gpu_joules
 from advisor.missed import CatchUp
-from advisor.pipeline import check_headers, check_memory, check_shape, fitting, own_shape, variants_for
+from advisor.pipeline import (
+    check_dtype,
+    check_headers,
+    check_memory,
+    check_shape,
+    fitting,
+    own_shape,
+    served,
+    variants_for,
+)
 from advisor.probing import folder_of, remember
 from advisor.records import (
     OBJECTIVES,
@@ -117,7 +126,8 @@ def for_model(request: TuneRequest, path: str, wanted: Wanted) -> tuple[TuneRequ
     specs = [registry.spec(kernel, request.kernel_dirs) for kernel in request.kernels]
     check_shape(specs, [entry for entry, _ in request.shape])
     given = {entry: value for entry, value in request.shape if entry != "batch"}
-    own, notes = of_model(model.read(path, given), specs, wanted)
+    able = served(request.kernels, request.kernel_dirs, request.device != CPU)
+    own, notes = of_model(model.read(path, given), specs, wanted, able)
     return request._replace(own=own, kernels=tuple(one.kernel for one in own)), notes
 
 
@@ -412,6 +422,7 @@ def _request(asked: TuneRequest, kernel: str, machine: Machine, room: Room = UNL
     spec = registry.spec(kernel, asked.kernel_dirs)
     found = variants_for(kernel, asked.kernel_dirs, machine)
     problems = _problems(asked, (spec, found), machine, room)
+    check_dtype(spec, found, problems[0].dtype, machine)
     check_headers(spec, found, problems)
     options = Options(
         space=_space(machine, asked),

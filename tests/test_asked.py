@@ -9,6 +9,7 @@ from advisor import asked, model, shares
 from advisor.errors import BadInput
 from advisor.kernels import registry
 from advisor.kernels.variant import variants
+from advisor.pipeline import served
 from advisor.search.request import Silent
 
 NAMES = ("decode", "forward", "mlp", "mlp_backward", "rmsnorm", "rmsnorm_backward")
@@ -16,7 +17,7 @@ NAMES = ("decode", "forward", "mlp", "mlp_backward", "rmsnorm", "rmsnorm_backwar
 
 def of(document, names=NAMES, **wanted):
     specs = [registry.spec(name) for name in names]
-    owns, notes = asked.of_model(model.parse(document, {}), specs, asked.Wanted(**wanted))
+    owns, notes = asked.of_model(model.parse(document, {}), specs, asked.Wanted(**wanted), served(names, (), False))
     return {one.kernel: one for one in owns}, notes
 
 

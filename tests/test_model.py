@@ -111,8 +111,15 @@ def test_the_dtype_is_the_models_where_a_kernel_has_it(said, found):
     known = parsed({**LLAMA, "torch_dtype": said})
     assert known.dtype == found
     assert model.fit(known, registry.spec("decode")).dtype == (found or "float32")
-    assert model.fit(known, registry.spec("mlp")).dtype == "float32"
-    assert model.fit(known, registry.spec("mlp")).replaced is (found is not None)
+    for kernel in ("forward", "mlp"):
+        on_cpus = model.fit(known, registry.spec(kernel), served=("float32", "float64"))
+        assert (on_cpus.dtype, on_cpus.replaced) == ("float32", found is not None)
+
+
+def test_a_dtype_that_was_asked_for_leaves_out_kernels_that_no_variant_serves_in_it():
+    left = model.fit(parsed(LLAMA), registry.spec("forward"), dtype="float16", served=("float32",))
+    assert not left.shape
+    assert "forward must have a variant in the dtype; got float16" in left.left_out.replace("'", "")
 
 
 # --- what is not covered is said ---

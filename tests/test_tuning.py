@@ -53,6 +53,13 @@ def test_a_shape_entry_that_no_kernel_of_the_list_has_is_refused(home, kernels):
     assert not os.path.exists(home / "home")
 
 
+def test_a_dtype_that_no_variant_for_cpus_serves_is_refused(home):
+    asked = tuning.TuneRequest(("forward",), (64,), dtype="bfloat16")
+    with pytest.raises(BadInput, match=r"variant in the dtype for CPUs; got 'bfloat16'; allowed: float32, float64"):
+        tuning.tune(asked, Silent())
+    assert not os.path.exists(home / "home")
+
+
 def test_a_shape_entry_counts_for_the_kernels_that_have_it(home):
     shape = (("causal", 1), ("width", 3))
     asked = tuning.TuneRequest(("scale", "decode", "forward"), (64,), kernel_dirs=DIRS, shape=shape)

@@ -12,6 +12,8 @@ With a cotangent gout of out, the gradients are
 for each sequence b and query head h; k and v are those of head g = h // (heads / kv_heads), whose gradients sum over
 the query heads that share it. Causal: j runs to i only.
 
+The dtype of a problem is how q, k, v, gout and the results are stored; lse and the arithmetic are float32 beside 16 bits.
+
 Matrix products go to numpy's BLAS, which has one thread in a bench worker: the team that spins there is not disturbed.
 """
 
@@ -27,7 +29,9 @@ from typing import ClassVar, NamedTuple, TypeVar
 import numpy as np
 
 from advisor.errors import BadInput
-from advisor.kernels.spec import DRAWS, UNIT_ROUNDOFF, Array, KernelSpec, Parameter, dims_in
+from advisor.kernels.normal import drawn
+from advisor.kernels.sixteen import narrow, widen
+from advisor.kernels.spec import COMPUTED_IN, DRAWS, UNIT_ROUNDOFF, Array, KernelSpec, Parameter, dims_in
 from advisor.records import Problem
 
 Task = TypeVar("Task")
@@ -50,6 +54,9 @@ SAMPLED_FLOPS = 1.5e11
 
 SAMPLED_ROWS = 64
 """Random rows a head, beside the first, the last and those around the edges of tiles."""
+
+DRAWN = ("q", "k", "v", "gout")
+"""Inputs that are drawn, each from a stream of its own in this order; others follow from them."""
 
 SHAPE_EDGES = (
     {"batch": 2, "heads": 1, "kv_heads": 1, "head_dim": 64, "causal": 0},
@@ -134,7 +141,7 @@ class AttentionSpec(KernelSpec):
         "head_dim": Parameter("elements of one head", 64),
         "causal": Parameter("1: row i attends to rows up to i only", 0, 0),
     }
-    dtypes: ClassVar[tuple[str, ...]] = ("float32", "float64")
+    dtypes: ClassVar[tuple[str, ...]] = ("float32", "float64", "bfloat16", "float16")
     draws: ClassVar[tuple[str, ...]] = DRAWS
     dims: ClassVar[tuple[str, ...]] = Dims._fields
 
@@ -148,6 +155,22 @@ class AttentionSpec(KernelSpec):
         queries, cache = (m.batch, m.heads, m.n, m.head_dim), (m.batch, m.kv_heads, m.n, m.head_dim)
         known = {**dict.fromkeys(("q", "out", "gout", "gq"), queries), **dict.fromkeys(("k", "v", "gk", "gv"), cache)}
         return {name: known.get(name, queries[:3]) for name in self.buffers}
+
+    def types(self, problem: Problem) -> dict[str, str]:
+        """The problem's dtype; of lse that of the arithmetic."""
+        return {name: COMPUTED_IN[problem.dtype] if name == "lse" else problem.dtype for name in self.buffers}
+
+    def inputs(self, problem: Problem, seed: int, draw: str = "normal") -> dict[str, Array]:
+        """q, gout [b,h,n,d], k and v [b,g,n,d], those that the kernel has, rounded to nearest in the problem's dtype."""
+        shapes = self.shapes(problem)
+        wanted = {name: shapes[name] for name in DRAWN if name in shapes}
+        found = drawn(wanted, seed, draw, np.dtype(COMPUTED_IN[problem.dtype]))
+        return {name: narrow(array, problem.dtype) for name, array in found.items()}
+
+    def widened(self, problem: Problem, inputs: dict[str, Array]) -> dict[str, Array]:
+        """The numbers that inputs hold, in the dtype of the arithmetic: what a reference takes. Exact."""
+        types = self.types(problem)
+        return {name: widen(array, types[name]) for name, array in inputs.items()}
 
     def edges(self) -> tuple[Problem, ...]:
         """All sizes on all shapes in all dtypes."""
@@ -270,8 +293,8 @@ def norm(array: Array, axis: int = -1) -> float:
     return float(np.sqrt(np.square(array.astype(np.float64)).sum(axis=axis)).max())
 
 
-def rounding(problem: Problem, inputs: dict[str, Array], u: float | None = None) -> Rounding:
-    """The relative errors for these inputs.
+def rounding(problem: Problem, inputs: dict[str, Array]) -> Rounding:
+    """The relative errors of the arithmetic for these inputs, which are exact as they are, in 16 bits too.
 
     1. A score is a sum of d products, scaled: by the Cauchy-Schwarz inequality their magnitudes sum to at most
        |q| |k| / sqrt(d), so it is wrong by at most e(d + 2) |q| |k| / sqrt(d); e**x turns that into a relative error.
@@ -279,7 +302,7 @@ def rounding(problem: Problem, inputs: dict[str, Array], u: float | None = None)
     3. A weight is divided by the total of n weights: as much again for the errors of those, and e(n) for the sum.
     """
     d, n = problem.dims()["head_dim"], problem.n
-    u = UNIT_ROUNDOFF[problem.dtype] if u is None else u
+    u = UNIT_ROUNDOFF[COMPUTED_IN[problem.dtype]]
     size = norm(inputs["q"]) * norm(inputs["k"]) / math.sqrt(d)
     score = spread(d + 2, u) * size + 5 * u
     return Rounding(u, score, spread(n, u), spread(d, u))
@@ -312,3 +335,32 @@ def out_tolerance(found: Rounding, v: Array) -> float:
     """
     most = max(1.0, float(np.abs(v).max(initial=0.0)))
     return (2 * (found.weight + found.total) + found.u) * most
+
+
+def stored(tolerance: float, dtype: str) -> float:
+    """The largest |output - ref| / max(1, |ref|) once a result is rounded into its storage.
+
+    A result that arithmetic made wrong by t max(1, |ref|) is at most (1 + t) max(1, |ref|) itself; rounding to nearest
+    moves that by at most a relative c, the storage's unit roundoff, or below its normal numbers by h, half its least
+    subnormal number: t + c (1 + t) + h. What is stored as it was computed stays as it was.
+
+    Args:
+        tolerance: t, of the arithmetic.
+        dtype: of the storage.
+    """
+    if COMPUTED_IN[dtype] == dtype:
+        return tolerance
+    c = UNIT_ROUNDOFF[dtype]
+    return tolerance + c * (1 + tolerance) + HALF_LEAST[dtype]
+
+
+def out_tolerances(problem: Problem, inputs: dict[str, Array]) -> tuple[float, float]:
+    """The largest error of out in its storage: of a variant that rounds nothing else, and of `"arithmetic": "cache"`.
+
+    Args:
+        problem: for n, head_dim and the dtype.
+        inputs: q, k and v, widened; of k and q only the norms count.
+    """
+    tolerance = out_tolerance(rounding(problem, inputs), inputs["v"])
+    most = float(np.abs(inputs["v"]).max(initial=0.0))
+    return stored(tolerance, problem.dtype), cache_tolerance(tolerance, problem, most)

@@ -25,6 +25,9 @@ DRAWS = ("normal", "outlier")
 STORAGE = {"float64": np.float64, "float32": np.float32, "float16": np.float16, "bfloat16": np.uint16}
 """dtype -> the numpy type that holds it; numpy has no bfloat16, so its bits are held as integers."""
 
+COMPUTED_IN = {"float64": "float64", "float32": "float32", "bfloat16": "float32", "float16": "float32"}
+"""dtype of a problem, which is how its operands are stored -> dtype of the arithmetic."""
+
 
 Numbers = TypeVar("Numbers", bound=NamedTuple)
 

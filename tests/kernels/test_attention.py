@@ -8,8 +8,10 @@ import pytest
 from advisor.errors import BadInput
 from advisor.kernels import attention
 from advisor.kernels.attention import dims_of
+from advisor.kernels.backward import spec as backward
 from advisor.kernels.forward.spec import SPEC
 from advisor.kernels.judge import relative_error
+from advisor.kernels.sixteen import narrow, widen
 
 SHAPES = ({"batch": 2}, {"causal": 1, "batch": 1}, {"heads": 6, "kv_heads": 2, "causal": 1, "batch": 1, "head_dim": 16})
 
@@ -99,6 +101,46 @@ def test_arithmetic_in_float32_is_inside_the_tolerance(draw):
     wanted = SPEC.reference(problem, inputs)["out"]
     assert out.dtype == np.float32
     assert relative_error(out, wanted.values) < wanted.tolerance
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+@pytest.mark.parametrize("draw", ["normal", "outlier"])
+def test_sixteen_bits_allow_for_the_stored_result_and_no_more(dtype, draw):
+    """A float32 result that is rounded once fits; rounded weights fit the looser bound alone."""
+    problem = SPEC.problem(300, dtype, batch=1)
+    inputs = SPEC.inputs(problem, 1, draw)
+    wanted = SPEC.reference(problem, inputs)["out"]
+    out = widen(narrow(wanted.values.astype(np.float32), dtype), dtype)
+    assert relative_error(out, wanted.values) <= wanted.tolerance
+    assert wanted.tolerance < wanted.cache_tolerance
+    q, k, v = (widen(inputs[name], dtype).astype(np.float64) for name in ("q", "k", "v"))
+    weights = np.exp((q @ k.swapaxes(2, 3)) / 8)
+    weights /= weights.max(axis=-1, keepdims=True)
+    rounded = widen(narrow(weights.astype(np.float32), dtype), dtype).astype(np.float64)
+    loose = rounded @ v / weights.sum(axis=-1, keepdims=True)
+    loose = widen(narrow(loose.astype(np.float32), dtype), dtype)
+    assert relative_error(loose, wanted.values) <= wanted.cache_tolerance
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_sixteen_bits_notice_a_skipped_block_of_keys(dtype):
+    problem = SPEC.problem(131, dtype, batch=1)
+    inputs = SPEC.inputs(problem, 1)
+    wanted = SPEC.reference(problem, inputs)["out"]
+    left = without_keys(problem, SPEC.widened(problem, inputs), 65, 16)
+    assert relative_error(left, wanted.values) > 3 * wanted.cache_tolerance
+
+
+def test_what_is_stored_as_it_was_computed_needs_no_room_for_storage():
+    assert attention.stored(1e-5, "float32") == 1e-5
+    assert attention.stored(1e-5, "bfloat16") == pytest.approx(2.0**-8 + 1e-5, rel=1e-4)
+    assert attention.stored(0.0, "float16") == 2.0**-11 + 2.0**-25
+
+
+def test_lse_is_not_stored_in_sixteen_bits():
+    types = backward.SPEC.types(backward.SPEC.problem(3, "bfloat16"))
+    assert types["lse"] == "float32"
+    assert {kind for name, kind in types.items() if name != "lse"} == {"bfloat16"}
 
 
 def test_the_papers_bytes():

@@ -18,14 +18,11 @@ from advisor.errors import BadInput
 from advisor.kernels.attention import cache_tolerance, out_tolerance, rounding
 from advisor.kernels.normal import drawn
 from advisor.kernels.sixteen import narrow, widen
-from advisor.kernels.spec import DRAWS, UNIT_ROUNDOFF, Array, Elements, Expected, KernelSpec, Parameter
+from advisor.kernels.spec import COMPUTED_IN, DRAWS, Array, Elements, Expected, KernelSpec, Parameter
 from advisor.records import Problem
 
 ROWS_AT_ONCE = 8192
 """Cache rows that the reference holds in float64 at a time: 8 MiB at head_dim 128."""
-
-COMPUTED_IN = {"float64": "float64", "float32": "float32", "bfloat16": "float32", "float16": "float32"}
-"""dtype of the problem, which is how the cache is stored -> dtype of q, out and the arithmetic."""
 
 SHAPE_EDGES = (
     (2, 1, 1, 64),
@@ -153,8 +150,7 @@ class DecodeSpec(KernelSpec):
         q = inputs["q"].reshape(b, g, h // g, d)
         k, v = (widen(inputs[name], problem.dtype) for name in ("k", "v"))
         out = [[attend(q[i, j], k[i, j], v[i, j]) for j in range(g)] for i in range(b)]
-        u = UNIT_ROUNDOFF[COMPUTED_IN[problem.dtype]]
-        tolerance = out_tolerance(rounding(problem, {"q": q, "k": k}, u), v)
+        tolerance = out_tolerance(rounding(problem, {"q": q, "k": k}), v)
         loose = cache_tolerance(tolerance, problem, float(np.abs(v).max()))
         return {"out": Expected(np.array(out).reshape(b, h, d), tolerance, cache_tolerance=loose)}
 

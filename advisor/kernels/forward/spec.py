@@ -11,7 +11,6 @@ import numpy as np
 
 from advisor.kernels import attention
 from advisor.kernels.attention import AttentionSpec, dims_of
-from advisor.kernels.normal import drawn
 from advisor.kernels.spec import Array, Elements, Expected
 from advisor.records import Problem
 
@@ -44,21 +43,22 @@ class ForwardSpec(AttentionSpec):
         rows = m.batch * m.n * m.head_dim
         return Elements(rows * (m.heads + 2 * m.kv_heads), m.batch * m.heads * m.pairs + rows * m.heads)
 
-    def inputs(self, problem: Problem, seed: int, draw: str = "normal") -> dict[str, Array]:
-        """q [b,h,n,d], k and v [b,g,n,d]."""
-        shapes = {name: shape for name, shape in self.shapes(problem).items() if name not in self.written}
-        return drawn(shapes, seed, draw, np.dtype(problem.dtype))
-
     def reference(self, problem: Problem, inputs: dict[str, Array]) -> dict[str, Expected]:
-        """out in float64: all rows, or chosen ones of every head where all would take over 5 s."""
-        m = dims_of(problem)
-        tolerance = attention.out_tolerance(attention.rounding(problem, inputs), inputs["v"])
+        """out in float64: all rows, or chosen ones of every head where all would take over 5 s.
+
+        The tolerance is attention.out_tolerance, in units of the arithmetic's roundoff, and the rounding of the result
+        where that is stored in 16 bits (attention.stored). attention.cache_tolerance allows for weights that are
+        rounded to the problem's dtype between the two products, and holds the rounding of the result already.
+        """
+        m, exact = dims_of(problem), self.widened(problem, inputs)
+        tolerance, loose = attention.out_tolerances(problem, exact)
         if self.flops(problem) <= attention.SAMPLED_FLOPS:
-            return {"out": Expected(attention.forward(m, inputs)[0], tolerance)}
+            return {"out": Expected(attention.forward(m, exact)[0], tolerance, cache_tolerance=loose)}
         rows = attention.sampled(m)
-        heads = [head for _, _, head in attention.heads_of(m, inputs)]
+        heads = [head for _, _, head in attention.heads_of(m, exact)]
         found = attention.in_parallel(lambda head: attention.attend(head, rows).out, heads)
-        return {"out": Expected(np.concatenate(found), tolerance, attention.flat(m, m.heads, rows))}
+        values, places = np.concatenate(found), attention.flat(m, m.heads, rows)
+        return {"out": Expected(values, tolerance, places, loose)}
 
 
 SPEC = ForwardSpec()

@@ -5,6 +5,7 @@ import pytest
 
 from advisor.kernels.decode import device
 from advisor.kernels.decode.spec import SPEC
+from advisor.kernels.gpu import arrays
 from advisor.kernels.sixteen import narrow, widen
 
 SHAPES = (
@@ -30,7 +31,7 @@ def test_the_reference_and_its_tolerances_are_the_spec_s(dtype, shape, draw, mon
 @pytest.mark.parametrize("dtype", SPEC.dtypes)
 @pytest.mark.parametrize("draw", SPEC.draws)
 def test_inputs_have_the_spec_s_types_and_outliers_and_queries_that_the_cache_can_hold(dtype, draw, monkeypatch):
-    monkeypatch.setattr(device, "PIECE", 1000)
+    monkeypatch.setattr(arrays, "PIECE", 1000)
     problem = SPEC.problem(131, dtype, **SHAPES[0])
     here, there = device.inputs(np, problem, 3, draw), SPEC.inputs(problem, 3, draw)
     for name, array in there.items():
