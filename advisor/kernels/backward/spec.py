@@ -11,12 +11,10 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-import numpy as np
-
 from advisor.kernels import attention, gradients
 from advisor.kernels.attention import AttentionSpec, dims_of
-from advisor.kernels.normal import drawn
-from advisor.kernels.spec import Array, Elements, Expected
+from advisor.kernels.sixteen import narrow
+from advisor.kernels.spec import COMPUTED_IN, Array, Elements, Expected
 from advisor.records import Problem
 
 
@@ -48,21 +46,22 @@ class BackwardSpec(AttentionSpec):
         return Elements(rows * (3 * m.heads + 2 * m.kv_heads) + weights, rows * (m.heads + 2 * m.kv_heads))
 
     def inputs(self, problem: Problem, seed: int, draw: str = "normal") -> dict[str, Array]:
-        """q, gout [b,h,n,d], k, v [b,g,n,d]; out and lse [b,h,n] of them, computed in float64 and rounded."""
-        shapes = self.shapes(problem)
-        kind = np.dtype(problem.dtype)
-        found = drawn({name: shapes[name] for name in ("q", "k", "v", "gout")}, seed, draw, kind)
-        out, lse = attention.forward(dims_of(problem), found)
-        return {**found, "out": out.astype(kind), "lse": lse.astype(kind)}
+        """q, gout [b,h,n,d], k, v [b,g,n,d]; out and lse [b,h,n] of them, in float64, then rounded."""
+        found = super().inputs(problem, seed, draw)
+        found["gout"] = gradients.scaled(found["gout"], problem.dtype, draw)
+        out, lse = attention.forward(dims_of(problem), self.widened(problem, found))
+        kind = COMPUTED_IN[problem.dtype]
+        return {**found, "out": narrow(out.astype(kind), problem.dtype), "lse": lse.astype(kind)}
 
     def reference(self, problem: Problem, inputs: dict[str, Array]) -> dict[str, Expected]:
-        """gq, gk, gv in float64: all rows, or chosen ones of every head where all would take over 5 s."""
-        m = dims_of(problem)
-        if self.flops(problem) <= attention.SAMPLED_FLOPS:
-            found = gradients.all_rows(m, inputs)
-        else:
-            found = gradients.some_rows(m, inputs, (inputs["out"], inputs["lse"]))
-        made = gradients.expected(problem, inputs, found)
+        """gq, gk, gv in float64: all rows, or chosen ones of every head where all would take over 5 s.
+
+        It starts from out and lse as they are stored: that they were rounded is nobody's error.
+        """
+        m, exact = dims_of(problem), self.widened(problem, inputs)
+        make = gradients.all_rows if self.flops(problem) <= attention.SAMPLED_FLOPS else gradients.some_rows
+        found = make(m, exact, gradients.Known(exact["out"], exact["lse"]))
+        made = gradients.expected(problem, exact, found)
         return {name: made[name] for name in self.written}
 
 

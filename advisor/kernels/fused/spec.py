@@ -7,11 +7,8 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-import numpy as np
-
 from advisor.kernels import attention, gradients
 from advisor.kernels.attention import AttentionSpec, dims_of
-from advisor.kernels.normal import drawn
 from advisor.kernels.spec import Array, Elements, Expected
 from advisor.records import Problem
 
@@ -42,18 +39,19 @@ class FusedSpec(AttentionSpec):
         return Elements(rows, rows)
 
     def inputs(self, problem: Problem, seed: int, draw: str = "normal") -> dict[str, Array]:
-        """q, gout [b,h,n,d], k and v [b,g,n,d]."""
-        shapes = {name: shape for name, shape in self.shapes(problem).items() if name not in self.written}
-        return drawn(shapes, seed, draw, np.dtype(problem.dtype))
+        """q, gout [b,h,n,d], k and v [b,g,n,d], in their storage."""
+        found = super().inputs(problem, seed, draw)
+        return {**found, "gout": gradients.scaled(found["gout"], problem.dtype, draw)}
 
     def reference(self, problem: Problem, inputs: dict[str, Array]) -> dict[str, Expected]:
-        """out, gq, gk, gv in float64: all rows, or chosen ones of every head where all would take over 5 s."""
-        m = dims_of(problem)
-        if self.flops(problem) <= attention.SAMPLED_FLOPS:
-            found = gradients.all_rows(m, inputs)
-        else:
-            found = gradients.some_rows(m, inputs, attention.forward(m, inputs))
-        return gradients.expected(problem, inputs, found)
+        """out, gq, gk, gv in float64: all rows, or chosen ones of every head where all would take over 5 s.
+
+        delta is that of out before it is rounded to its storage.
+        """
+        m, exact = dims_of(problem), self.widened(problem, inputs)
+        known = gradients.Known(*attention.forward(m, exact))
+        make = gradients.all_rows if self.flops(problem) <= attention.SAMPLED_FLOPS else gradients.some_rows
+        return gradients.expected(problem, exact, make(m, exact, known))
 
 
 SPEC = FusedSpec()
