@@ -25,6 +25,7 @@ from typing import Any, NamedTuple
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))  # so that -m finds the modules beside this one
 
+import gpu_check
 import gpu_cold
 import gpu_counters
 import gpu_race
@@ -38,6 +39,7 @@ from kernel_race import Deadline, Refused
 from advisor.arguments import sizes as sizes_of
 from advisor.errors import AdvisorError
 from advisor.kernels.gpu.driver import DeviceError
+from advisor.kernels.gpu.tools import gpu_tools
 from advisor.records import Choice, Machine
 
 REGRET_SIZES = (1024, 4096, 16384, 65536, 262144)
@@ -228,6 +230,31 @@ def run(asked: argparse.Namespace) -> int:
     return 3 if missing else 0
 
 
+def check(asked: argparse.Namespace) -> int:
+    """The part `check`, whose rows change while they are made; its exit status."""
+    machine = device_machine()
+    wanted, broken = gpu_check.tasks(asked.kernel or gpu_check.KERNELS)
+    begun = time.monotonic()
+
+    def known(task: gpu_check.Task) -> dict[str, str]:
+        return {task.variant.name: task.variant.source_hash, **{tool.name: tool.version for tool in gpu_tools()}}
+
+    with Store(asked.out) as store:
+        done = {json.dumps(row.key): row for row in store.of("check") if asked.resume and row.data.get("whole")}
+
+        def is_left(task: gpu_check.Task) -> bool:
+            row = done.get(json.dumps(task.key))
+            return row is None or row.sources != known(task)
+
+        def keep(task: gpu_check.Task, data: dict[str, Any]) -> None:
+            about = {"at": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"), **state(machine)}
+            store.add(Row("check", task.key, known(task), about, time.monotonic() - begun, data))
+
+        whole = gpu_check.run(machine, [one for one in wanted if is_left(one)], Deadline(asked.seconds), keep)
+        print("\n".join([*gpu_show.checks(store.of("check")), *(f"cannot be read: {one}" for one in broken)]))
+    return 0 if whole and not broken else 3
+
+
 # --- the command ---
 
 
@@ -242,6 +269,11 @@ def arguments() -> argparse.ArgumentParser:
         part.add_argument("--resume", action="store_true", help="leave out rows that are there")
         part.add_argument("--shapes", default="40:8" if name == "regret" else ",".join(SHAPES), help=", ".join(SHAPES))
         part.add_argument("--n", default="", help="sizes, comma separated; the default depends on the part")
+    checked = parts.add_parser("check")
+    checked.add_argument("--out", required=True, metavar="DIR", help="where rows are kept")
+    checked.add_argument("--seconds", type=float, default=240.0, help="nothing is begun later")
+    checked.add_argument("--resume", action="store_true", help="leave out variants that were checked whole")
+    checked.add_argument("--kernel", default="", help="kernels, comma separated; the default is all with GPU variants")
     shown = parts.add_parser("show")
     shown.add_argument("out", metavar="DIR")
     shown.add_argument("--json", action="store_true", help="what was judged, as one object")
@@ -252,7 +284,9 @@ def parsed(words: Sequence[str] | None = None) -> argparse.Namespace:
     """The command line, read. Exits with status 2 where it makes no sense."""
     parser = arguments()
     asked = parser.parse_args(words)
-    if asked.part != "show":
+    if asked.part == "check":
+        asked.kernel = tuple(filter(None, asked.kernel.split(",")))
+    elif asked.part != "show":
         asked.shapes = tuple(asked.shapes.split(","))
         unknown = [label for label in asked.shapes if label not in SHAPES]
         if unknown:
@@ -264,6 +298,8 @@ def parsed(words: Sequence[str] | None = None) -> argparse.Namespace:
 def main() -> int:
     """Run a part, or show what there is."""
     asked = parsed()
+    if asked.part == "check":
+        return check(asked)
     if asked.part != "show":
         return run(asked)
     found = gpu_show.judged(asked.out)

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # Every figure of one GPU, for docs/figures.md and policies/: benchmarks/gpu.sh FOLDER [PART ...]
+# check: every variant of every kernel, right on edges in each dtype and timed once; KERNELS=forward,fused for some.
 # Parts run in this order, each within its own seconds and each going on where it stopped, so that calls with the same
 # FOLDER add up; every choice is checked before it is timed, and `verify`, which is not among them, checks all. FROM=FILE unpacks what an earlier machine packed; PACK=FILE is where all of it goes.
 set -u
@@ -40,6 +41,7 @@ for one in $parts; do
   check)
     say probe 60 "$python" -m advisor.cli probe
     say doctor 60 "$python" -m advisor.cli doctor
+    TAIL=${CHECK_LINES:-90} part check "${CHECK_S:-240}" ${KERNELS:+--kernel "$KERNELS"}
     ;;
   verify) say verify "${VERIFY_S:-120}" "$python" -m advisor.cli verify --kernel decode --device cuda:0 ;;
   tune) part tune "${TUNE_S:-330}" ;;

@@ -6,6 +6,7 @@ import statistics
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
+from gpu_check import shown, summary
 from gpu_ground import SHAPES, problem_of, tuned, warps
 from gpu_judge import Border, Raced, Said, borders, crossing, race_says, races, regret_says
 from gpu_rows import Row, read
@@ -93,6 +94,7 @@ def lines(found: Judged) -> list[str]:
     """Everything, from the card to what is missing."""
     return [
         *conditions(found.rows),
+        *checks(found.of("check")),
         *libraries(found.races),
         *own(found.races),
         *floor(found.races),
@@ -106,6 +108,12 @@ def lines(found: Judged) -> list[str]:
         *(f"- no figures: {row.part} {row.key}: {row.failed}" for row in found.rows if row.failed),
         *(f"- {note}" for note in found.notes),
     ]
+
+
+def checks(rows: Sequence[Row]) -> list[str]:
+    """A line of each variant and dtype that was checked, then of those that are not right."""
+    listed = [(" ".join(row.key.values()), row.data) for row in rows]
+    return [*(shown(name, data) for name, data in listed), *summary(listed)] if listed else []
 
 
 def conditions(rows: Sequence[Row]) -> list[str]:
