@@ -62,7 +62,7 @@ def compared(name: str, stored: Array, missing: int, expected: Expected, toleran
 
     Args:
         name: of the output.
-        stored: what was written, in its storage; sixteen bits are widened.
+        stored: what was written, in its storage; sixteen bits are widened. CuPy's where the reference is.
         missing: how many elements were never written.
         expected: what the DNF says.
         tolerance: that of the arithmetic of who wrote it.
