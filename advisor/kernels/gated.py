@@ -17,8 +17,8 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 
 from advisor.kernels.normal import drawn
-from advisor.kernels.rms import MASSIVE
-from advisor.kernels.spec import DRAWS, Array, KernelSpec, Parameter, dims_in
+from advisor.kernels.rms import MASSIVE, narrowed
+from advisor.kernels.spec import COMPUTED_IN, DRAWS, Array, KernelSpec, Parameter, dims_in
 from advisor.records import Problem
 
 SHAPE_EDGES = ((2, 64, 256), (1, 80, 33), (3, 7, 5), (1, 128, 344), (2, 1, 1))
@@ -81,20 +81,29 @@ class GatedSpec(KernelSpec):
         """Normal numbers; a row of weights has norm 1 or so, and a and b the size of x. Draw outlier: massive elements
         of x, so that a goes far to both sides of silu. `linear` is divided by the square of their factor, by which h
         grows, so that outputs stay near 1: the judge allows one error for all elements below that, and the sums that
-        cancel among outputs of 1e4 would set one that lets zeros pass.
+        cancel among outputs of 1e4 would set one that lets zeros pass. In a row of few elements one massive element is
+        most of it: it is smaller there, so that h is not, which float16 holds to 65504.
+
+        All are rounded to nearest in the problem's dtype.
         """
-        shapes, kind = self.shapes(problem), np.dtype(problem.dtype)
-        found = drawn({name: shapes[name] for name in self.buffers if name not in self.written}, seed, "normal", kind)
+        shapes = self.shapes(problem)
+        wanted = {name: shapes[name] for name in self.buffers if name not in self.written}
+        found = drawn(wanted, seed, "normal", np.dtype(COMPUTED_IN[problem.dtype]))
+        return narrowed(self.scaled(found, draw), problem.dtype)
+
+    def scaled(self, found: dict[str, Array], draw: str) -> dict[str, Array]:
+        """Drawn numbers at their scale, in place; also a device's."""
         for name in WEIGHTS:
-            found[name] *= kind.type(shapes[name][1] ** -0.5)
+            found[name] *= found[name].shape[1] ** -0.5
         if draw == "outlier":
-            step, factor = MASSIVE
+            step, most = MASSIVE
+            factor = most * min(1.0, (found["x"].shape[-1] / step) ** 0.5)
             found["x"][..., ::step] *= factor
-            found[self.linear] *= kind.type(factor**-2)
+            found[self.linear] *= factor**-2
         return found
 
     def edges(self) -> tuple[Problem, ...]:
-        """All sizes on all shapes in both dtypes."""
+        """All sizes on all shapes in all dtypes."""
         return tuple(
             self.problem(n, dtype, batch=b, d_model=d, d_ff=f)
             for dtype in self.dtypes

@@ -19,9 +19,10 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from advisor.kernels.attention import spread
+from advisor.kernels.attention import DEVIATIONS, HALF_LEAST, spread
 from advisor.kernels.normal import drawn
-from advisor.kernels.spec import DRAWS, UNIT_ROUNDOFF, Array, KernelSpec, Parameter, dims_in
+from advisor.kernels.sixteen import narrow, widen
+from advisor.kernels.spec import COMPUTED_IN, DRAWS, UNIT_ROUNDOFF, Array, KernelSpec, Parameter, dims_in
 from advisor.records import Problem
 
 EPS = 1e-5
@@ -83,19 +84,22 @@ class RmsSpec(KernelSpec):
         return {name: (m.d_model,) if name in ("g", "gg") else (m.batch, m.n, m.d_model) for name in self.buffers}
 
     def inputs(self, problem: Problem, seed: int, draw: str = "normal") -> dict[str, Array]:
-        """Standard normal numbers; in draw outlier, x has rows of several magnitudes and a few massive elements."""
+        """Standard normal numbers, rounded to nearest in the problem's dtype; in draw outlier, x has rows of several
+        magnitudes and a few massive elements.
+        """
         shapes = self.shapes(problem)
         wanted = {name: shapes[name] for name in self.buffers if name not in self.written}
-        found = drawn(wanted, seed, "normal", np.dtype(problem.dtype))
+        found = drawn(wanted, seed, "normal", np.dtype(COMPUTED_IN[problem.dtype]))
+        return narrowed(self.scaled(found, draw), problem.dtype)
+
+    def scaled(self, found: dict[str, Array], draw: str) -> dict[str, Array]:
+        """Drawn numbers at their scale, in place; also a device's."""
         if draw == "outlier":
-            step, factor = MASSIVE
-            x = found["x"].reshape(-1, shapes["x"][-1])
-            x[:, ::step] *= factor
-            x *= np.resize(MAGNITUDES, len(x))[:, None].astype(x.dtype)
+            massive(found["x"], MAGNITUDES)
         return found
 
     def edges(self) -> tuple[Problem, ...]:
-        """All sizes on all shapes in both dtypes."""
+        """All sizes on all shapes in all dtypes."""
         return tuple(
             self.problem(n, dtype, batch=b, d_model=d)
             for dtype in self.dtypes
@@ -126,14 +130,74 @@ def scale_error(d_model: int, u: float) -> float:
 
 def tolerance(bound: Array, values: Array) -> float:
     """The largest bound / max(1, |value|): what the judge compares, when `bound` has the error of every element."""
-    return float((bound / np.maximum(1.0, np.abs(values))).max(initial=0.0))
+    return float((bound / np.maximum(1.0, np.abs(values))).max())
 
 
 def unit(problem: Problem) -> float:
     """Unit roundoff of a problem's arithmetic."""
-    return UNIT_ROUNDOFF[problem.dtype]
+    return UNIT_ROUNDOFF[COMPUTED_IN[problem.dtype]]
 
 
 def as_rows(inputs: dict[str, Array], names: Sequence[str]) -> list[Array]:
     """Inputs [b,n,d] as rows [b*n,d] in float64."""
     return [inputs[name].reshape(-1, inputs[name].shape[-1]).astype(np.float64) for name in names]
+
+
+# --- storage of sixteen bits ---
+
+
+class Kept(NamedTuple):
+    """How values are stored between the steps of a kernel: the unit roundoff of the storage, and half of its least
+    subnormal number, by which numbers below its normal ones are moved. Both 0: as they were computed.
+    """
+
+    c: float
+    h: float
+
+    def nudged(self, values: Array) -> Array:
+        """By how much storing moves a value at most, element by element."""
+        found: Array = self.c * np.abs(values) + self.h
+        return found
+
+    def moved(self, values: Array, often: int = 1) -> Array:
+        """By how much storing values moves sums over them, element by element.
+
+        The roundings are independent, without a mean, and each at most c |v| + h. Sums take their squares: with
+        DEVIATIONS the bound fails with a probability of 2 exp(-DEVIATIONS**2 / 2).
+
+        Args:
+            values: what is stored.
+            often: how often, one time after the other.
+
+        Source: Hoeffding, "Probability inequalities for sums of bounded random variables", J. Amer. Statist. Assoc.
+        58, 1963, theorem 2.
+        """
+        found: Array = DEVIATIONS * often**0.5 * self.nudged(values)
+        return found
+
+
+AS_COMPUTED = Kept(0.0, 0.0)
+
+
+def kept(dtype: str) -> Kept:
+    """How a variant of `"arithmetic": "cache"` stores what lies between its steps: in the dtype of the problem."""
+    return AS_COMPUTED if COMPUTED_IN[dtype] == dtype else Kept(UNIT_ROUNDOFF[dtype], HALF_LEAST[dtype])
+
+
+def narrowed(found: dict[str, Array], dtype: str) -> dict[str, Array]:
+    """Arrays in their storage."""
+    return {name: narrow(array, dtype) for name, array in found.items()}
+
+
+def widened(inputs: dict[str, Array], dtype: str) -> dict[str, Array]:
+    """The numbers that arrays in storage hold, in the dtype of the arithmetic. Exact."""
+    return {name: widen(array, dtype) for name, array in inputs.items()}
+
+
+def massive(x: Array, magnitudes: Sequence[float]) -> None:
+    """Make some elements of a row massive and give rows these factors in turn, in place; x [..,d], also a device's."""
+    step, factor = MASSIVE
+    x[..., ::step] *= factor
+    rows = x.reshape(-1, x.shape[-1])
+    for turn, size in enumerate(magnitudes):
+        rows[turn :: len(magnitudes)] *= size

@@ -8,6 +8,10 @@ by, and by its own rounding; here each operation makes the one from the other, e
    to sqrt(m), which a chain needs: ten steps of the other bound would allow everything. It takes terms that are in no
    order, which drawn inputs are. The errors of the terms are those of different sums: they add as their squares do.
 2. What elements have in common does not cancel so: it is added up as it is (`Scaled.common`).
+3. A value that is stored between two steps in fewer bits is moved, see `rms.Kept`: `moved` where sums take it up,
+   `nudged` where it is passed on element by element.
+
+All works on numpy's arrays, and on a device's, which take numpy's functions over.
 
 Source of 1: Higham and Mary, "Sharper probabilistic backward error analysis for basic linear algebra kernels with
 random data", SIAM J. Sci. Comput. 42(5), 2020, section 3: of terms without a mean the error of a sum does not grow with
@@ -22,7 +26,7 @@ import numpy as np
 
 from advisor.kernels.attention import spread
 from advisor.kernels.gated import sigmoid
-from advisor.kernels.rms import scale_error, scales
+from advisor.kernels.rms import AS_COMPUTED, Kept, scale_error, scales
 from advisor.kernels.spec import Array
 
 MOST_SLOPE, MOST_BEND = 1.1, 0.5
@@ -70,7 +74,17 @@ class Scaled(NamedTuple):
 
 def exact(value: Array) -> Tracked:
     """What is given: without error."""
-    return Tracked(value, np.zeros(value.shape))
+    return Tracked(value, np.zeros_like(value))
+
+
+def stored(a: Tracked, way: Kept) -> Tracked:
+    """What sums take up, once it was stored."""
+    return Tracked(a.value, a.error + way.moved(a.value))
+
+
+def passed(a: Tracked, way: Kept) -> Tracked:
+    """What is passed on element by element, once it was stored."""
+    return Tracked(a.value, a.error + way.nudged(a.value))
 
 
 def joined(parts: list[Tracked], axis: int = 0) -> Tracked:
@@ -113,15 +127,22 @@ def times(a: Tracked, b: Tracked, u: float) -> Tracked:
 # --- RMSNorm ---
 
 
-def normalised(x: Tracked, g: Array, u: float) -> Scaled:
-    """x r g. An error of x moves r by r**3 / d times the sum of x times it; r's own is `rms.scale_error`."""
+def normalised(x: Tracked, g: Array, u: float, way: Kept = AS_COMPUTED, often: int = 2) -> Scaled:
+    """x r g. An error of x moves r by r**3 / d times the sum of x times it; r's own is `rms.scale_error`.
+
+    Args:
+        x: rows [rows,d].
+        g: the gain [d].
+        u: unit roundoff.
+        way: how rows are stored.
+        often: how often they were: as x r and as x r g, and before that as x where that was made by other steps.
+    """
     width = x.value.shape[1]
     r = scales(x.value)[:, None]
     moved = np.sqrt((np.square(x.value) * np.square(x.error)).sum(axis=1, keepdims=True)) / width
     value = x.value * r * g
-    return Scaled(
-        Tracked(value, np.abs(r * g) * x.error + 2 * u * np.abs(value)), r, scale_error(width, u) + r * r * moved
-    )
+    error = np.abs(r * g) * x.error + 2 * u * np.abs(value) + way.moved(value, often)
+    return Scaled(Tracked(value, error), r, scale_error(width, u) + r * r * moved)
 
 
 def projected(x: Scaled, w: Array, u: float) -> Tracked:
@@ -157,13 +178,13 @@ class Gate(NamedTuple):
     h: Tracked
 
 
-def gated(a: Tracked, b: Tracked, u: float) -> Gate:
+def gated(a: Tracked, b: Tracked, u: float, way: Kept = AS_COMPUTED) -> Gate:
     """silu and its slope move by at most MOST_SLOPE and MOST_BEND times the error of a; 1 + exp(-a) is wrong by u |a|
-    for the rounding of the exponent, and there are 5 and 8 operations.
+    for the rounding of the exponent, and there are 5 and 8 operations. a, b, silu(a) and h may be stored on the way.
     """
-    s = sigmoid(a.value)
+    a, b, s = stored(a, way), stored(b, way), sigmoid(a.value)
     silu, slope = a.value * s, s * (1 + a.value * (1 - s))
     rounded = np.abs(a.value) * u
     first = Tracked(silu, MOST_SLOPE * a.error + (rounded + 5 * u) * np.abs(silu))
     second = Tracked(slope, MOST_BEND * a.error + (rounded + 8 * u) * MOST_SLOPE)
-    return Gate(first, second, times(first, b, u))
+    return Gate(first, second, stored(times(stored(first, way), b, u), way))

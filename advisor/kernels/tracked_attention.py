@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from advisor.kernels.attention import spread
+from advisor.kernels.rms import AS_COMPUTED, Kept
 from advisor.kernels.spec import Array
 from advisor.kernels.tracked import Tracked, both, summed, times
 
@@ -59,7 +60,8 @@ def weigh(q: Tracked, rows: Array, cache: Cache, u: float) -> Weights:
     scale = 1 / math.sqrt(q.value.shape[1])
     scores = scale * (q.value @ cache.k.value.T)
     if cache.causal:
-        scores[np.arange(scores.shape[1]) > rows[:, None]] = -np.inf
+        places = np.ones_like(scores[0]).cumsum() - 1  # 0 .. n-1, on the device that has the scores
+        scores = np.where(places > rows[:, None], -np.inf, scores)
     most = scores.max(axis=1, keepdims=True)
     p = np.exp(scores - most)
     total = p.sum(axis=1, keepdims=True)
@@ -67,9 +69,11 @@ def weigh(q: Tracked, rows: Array, cache: Cache, u: float) -> Weights:
     return Weights(p / total, relative, most + np.log(total))
 
 
-def attended(weights: Weights, v: Tracked, u: float) -> Tracked:
-    """Weighted sums of rows of v."""
-    found = both(Tracked(weights.p, weights.relative * weights.p), v, u)
+def attended(weights: Weights, v: Tracked, u: float, way: Kept = AS_COMPUTED) -> Tracked:
+    """Weighted sums of rows of v. Weights may be stored before they are divided by their total, the largest as 1: what
+    moves one below the normal numbers is then at most as much of the total.
+    """
+    found = both(Tracked(weights.p, weights.relative * weights.p + way.moved(weights.p)), v, u)
     return Tracked(found.value, found.error + (weights.relative + u) * np.abs(found.value))
 
 

@@ -27,8 +27,8 @@ import numpy as np
 
 from advisor.kernels import attention
 from advisor.kernels.normal import drawn
-from advisor.kernels.rms import MASSIVE
-from advisor.kernels.spec import DRAWS, Array, KernelSpec, Parameter, dims_in
+from advisor.kernels.rms import massive, narrowed
+from advisor.kernels.spec import COMPUTED_IN, DRAWS, Array, KernelSpec, Parameter, dims_in
 from advisor.records import Problem
 
 SHAPE_EDGES = (
@@ -153,21 +153,24 @@ class TransformerSpec(KernelSpec):
 
     def inputs(self, problem: Problem, seed: int, draw: str = "normal") -> dict[str, Array]:
         """Normal numbers; a row of weights has norm 1 or so, so that no step grows or shrinks what passes through it.
-        Draw outlier: x has rows of several magnitudes and a few massive elements, as for RMSNorm.
+        Draw outlier: x has rows of several magnitudes and a few massive elements, as for RMSNorm. All are rounded to
+        nearest in the problem's dtype.
         """
-        shapes, kind = self.shapes(problem), np.dtype(problem.dtype)
-        found = drawn({name: shapes[name] for name in self.buffers if name not in self.written}, seed, "normal", kind)
+        shapes = self.shapes(problem)
+        wanted = {name: shapes[name] for name in self.buffers if name not in self.written}
+        found = drawn(wanted, seed, "normal", np.dtype(COMPUTED_IN[problem.dtype]))
+        return narrowed(self.scaled(found, draw), problem.dtype)
+
+    def scaled(self, found: dict[str, Array], draw: str) -> dict[str, Array]:
+        """Drawn numbers at their scale, in place; also a device's."""
         for name in MATRICES:
-            found[name] *= kind.type(shapes[name][1] ** -0.5)
+            found[name] *= found[name].shape[1] ** -0.5
         if draw == "outlier":
-            step, factor = MASSIVE
-            x = found["x"].reshape(-1, shapes["x"][-1])
-            x[:, ::step] *= factor
-            x *= np.resize(self.magnitudes, len(x))[:, None].astype(kind)
+            massive(found["x"], self.magnitudes)
         return found
 
     def edges(self) -> tuple[Problem, ...]:
-        """All sizes on all shapes in both dtypes."""
+        """All sizes on all shapes in all dtypes."""
         cases = itertools.product(self.dtypes, SHAPE_EDGES, SIZE_EDGES)
         return tuple(self.problem(n, dtype, "warm", **shape) for dtype, shape, n in cases)
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Sequence
 from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from advisor.kernels.attention import SAMPLED_FLOPS, in_parallel, spread
+from advisor.kernels.attention import SAMPLED_FLOPS, in_parallel, spread, stored
 from advisor.kernels.gated import WEIGHTS, GatedSpec, dims_of, norms, sampled, sigmoid
-from advisor.kernels.rms import tolerance, unit
+from advisor.kernels.rms import AS_COMPUTED, Kept, kept, tolerance, unit, widened
 from advisor.kernels.spec import Array, Elements, Expected
 from advisor.records import Problem
 
@@ -20,13 +22,33 @@ MOST_SLOPE = 1.1
 
 
 class Part(NamedTuple):
-    """What some elements f of h contribute to some rows: y [rows,d], squares of h [rows], and the squares of its errors
-    times those of the weights that they meet [rows,d].
+    """What some elements f of h contribute to some rows: y [rows,d]; squares of h [rows], of wd [d]; for each way of
+    storing what lies between, the squares of its errors times those of the weights that they meet [rows,d].
     """
 
     y: Array
     squares: Array
-    errors: Array
+    weights: Array
+    errors: tuple[Array, ...]
+
+    def add(self, other: Part) -> Part:
+        """Both together."""
+        errors = tuple(mine + its for mine, its in zip(self.errors, other.errors, strict=True))
+        return Part(self.y + other.y, self.squares + other.squares, self.weights + other.weights, errors)
+
+
+class Rounded(NamedTuple):
+    """How a problem is computed: unit roundoff of the arithmetic, ways of storing what lies between the steps."""
+
+    u: float
+    ways: tuple[Kept, ...]
+
+
+class Found(NamedTuple):
+    """y of some rows [rows,d], and for each way the largest error against max(1, |y|)."""
+
+    y: Array
+    tolerances: tuple[float, ...]
 
 
 class MlpSpec(GatedSpec):
@@ -37,6 +59,7 @@ class MlpSpec(GatedSpec):
     written: ClassVar[tuple[str, ...]] = ("y",)
     linear: ClassVar[str] = "wd"
     constant: ClassVar[tuple[str, ...]] = WEIGHTS
+    dtypes: ClassVar[tuple[str, ...]] = ("float32", "float64", "bfloat16", "float16")
 
     def flops(self, problem: Problem) -> int:
         """Three products of 2 d f each a row; 5 f for exponential, sum, quotient and two products of the gate."""
@@ -54,21 +77,31 @@ class MlpSpec(GatedSpec):
 
     def reference(self, problem: Problem, inputs: dict[str, Array]) -> dict[str, Expected]:
         """y in float64, of chosen rows where all would take too long."""
-        m, u = dims_of(problem), unit(problem)
-        x = inputs["x"].reshape(-1, m.d_model)
+        m, of = dims_of(problem), widened(inputs, problem.dtype)
+        x = of["x"].reshape(-1, m.d_model)
         chosen = sampled(m.rows) if self.flops(problem) > SAMPLED_FLOPS else np.arange(m.rows)
-        weights = [inputs[name] for name in WEIGHTS]
+        weights, how = [of[name] for name in WEIGHTS], rounded(problem)
         tasks = [chosen[first : first + ROWS_AT_ONCE] for first in range(0, len(chosen), ROWS_AT_ONCE)]
-        found = in_parallel(lambda rows: _rows(x[rows].astype(np.float64), weights, u), tasks)
-        y, bounds = (np.concatenate(parts) for parts in zip(*found, strict=True))
-        allowed = tolerance(bounds, y)
+        found = in_parallel(lambda rows: of_rows(x[rows].astype(np.float64), weights, how), tasks)
+        y = np.concatenate([part.y for part in found])
         if len(chosen) < m.rows:
-            return {"y": Expected(y, allowed, chosen)}
-        return {"y": Expected(y.reshape(inputs["x"].shape), allowed)}
+            return {"y": expected(problem, y, found, chosen)}
+        return {"y": expected(problem, y.reshape(inputs["x"].shape), found)}
 
 
-def _rows(x: Array, weights: list[Array], u: float) -> tuple[Array, Array]:
-    """y of some rows, and the error that rounding explains of each element.
+def rounded(problem: Problem) -> Rounded:
+    """How a problem is computed: nothing between the steps is stored in fewer bits, or all of it is."""
+    return Rounded(unit(problem), tuple(dict.fromkeys((AS_COMPUTED, kept(problem.dtype)))))
+
+
+def expected(problem: Problem, y: Array, found: Sequence[Found], rows: Array | None = None) -> Expected:
+    """What y must be, its own rounding in its storage included, by what was found of its rows."""
+    real, *cache = (stored(max(some), problem.dtype) for some in zip(*(part.tolerances for part in found), strict=True))
+    return Expected(y, real, rows, cache_tolerance=(real, *cache)[-1])
+
+
+def of_rows(x: Array, weights: Sequence[Array], how: Rounded) -> Found:
+    """y of some rows, and the error that rounding explains; x [rows,d] in float64. Also of a device's arrays.
 
     1. a and b are sums of d products: wrong by at most e(d) |x| |w|, with norms of the rows.
     2. silu moves by at most MOST_SLOPE times that; 1 + exp(-a) is wrong by u |a| for the rounding of the exponent and
@@ -76,34 +109,35 @@ def _rows(x: Array, weights: list[Array], u: float) -> tuple[Array, Array]:
     3. h = silu(a) b: the errors of both, each times the other, and u.
     4. y sums f terms h wd. The errors of h are those of different sums, so they add as their squares do, each
        times its weight; the sum itself is wrong by e(f) |h| |wd|.
+    5. Stored in fewer bits between the steps are a, b, silu(a) and h: each is moved by its `Kept.moved`.
     """
     width = weights[0].shape[0]
-    y, squares, errors = np.zeros(x.shape), np.zeros(len(x)), np.zeros(x.shape)
-    for first in range(0, width, WITHIN_AT_ONCE):
-        part = _part(x, [one.astype(np.float64) for one in _slices(weights, first)], u)
-        y += part.y
-        squares += part.squares
-        errors += part.errors
-    wd = weights[2]
-    rows_norm = np.sqrt(np.einsum("df,df->d", wd, wd, dtype=np.float64))
-    bound = np.sqrt(errors) + spread(width, u) * np.sqrt(squares)[:, None] * rows_norm
-    return y, bound + u * np.abs(y)
+    parts = (_part(x, _slices(weights, first), how) for first in range(0, width, WITHIN_AT_ONCE))
+    whole = functools.reduce(Part.add, parts)
+    summed = spread(width, how.u) * np.sqrt(whole.squares)[:, None] * np.sqrt(whole.weights) + how.u * np.abs(whole.y)
+    return Found(whole.y, tuple(tolerance(np.sqrt(errors) + summed, whole.y) for errors in whole.errors))
 
 
-def _slices(weights: list[Array], first: int) -> tuple[Array, Array, Array]:
+def _slices(weights: Sequence[Array], first: int) -> tuple[Array, Array, Array]:
+    """The weights of some f in float64."""
     some = slice(first, first + WITHIN_AT_ONCE)
-    return weights[0][some], weights[1][some], weights[2][:, some]
+    wg, wu, wd = weights[0][some], weights[1][some], weights[2][:, some]
+    return wg.astype(np.float64), wu.astype(np.float64), wd.astype(np.float64)
 
 
-def _part(x: Array, weights: list[Array], u: float) -> Part:
+def _part(x: Array, weights: tuple[Array, Array, Array], how: Rounded) -> Part:
     wg, wu, wd = weights
-    a, b = x @ wg.T, x @ wu.T
+    a, b, u = x @ wg.T, x @ wu.T, how.u
     silu = a * sigmoid(a)
     h = silu * b
     product = spread(x.shape[1], u) * norms(x)[:, None]
-    gate = MOST_SLOPE * product * norms(wg) + (np.abs(a) + 5) * u * np.abs(silu)
-    error = np.abs(b) * gate + np.abs(silu) * product * norms(wu) + u * np.abs(h)
-    return Part(h @ wd.T, np.square(h).sum(axis=1), np.square(error) @ np.square(wd).T)
+    rounding = (np.abs(a) + 5) * u * np.abs(silu)
+    squares, errors = np.square(wd), []
+    for way in how.ways:
+        gate = MOST_SLOPE * (product * norms(wg) + way.moved(a)) + rounding + way.moved(silu)
+        error = np.abs(b) * gate + np.abs(silu) * (product * norms(wu) + way.moved(b)) + u * np.abs(h) + way.moved(h)
+        errors.append(np.square(error) @ squares.T)
+    return Part(h @ wd.T, np.square(h).sum(axis=1), squares.sum(axis=1), tuple(errors))
 
 
 SPEC = MlpSpec()

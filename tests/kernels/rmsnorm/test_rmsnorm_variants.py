@@ -62,9 +62,9 @@ def test_pytorch_is_right_and_never_the_default():
     if importlib.util.find_spec("torch") is None or not any(one.runtime == "libgomp" for one in compilers()):
         pytest.skip("needs PyTorch and a compiler with libgomp")
     machine, own = fixtures.here(), [one for one in variants("rmsnorm") if one.language == "python"]
-    problems = [SPEC.problem(17, dtype, d_model=80) for dtype in SPEC.dtypes]
+    problems = [SPEC.problem(17, dtype, d_model=80) for dtype in ("float32", "float64")]
     found = list(rows(machine, SPEC, own, problems))
     assert {row.status for row in found} == {"ok"}
-    assert {row.problem.dtype for row in found} == set(SPEC.dtypes)
+    assert {row.problem.dtype for row in found} == {"float32", "float64"}
     chosen = default_choice(machine, SPEC, variants("rmsnorm"), SPEC.problem(64), space_options(machine))
     assert chosen.build.variant == "rows"
