@@ -1,4 +1,4 @@
-"""How a GPU's choice is launched at one n: blocks, warps and shared memory of each kernel, from the variant's header."""
+"""How a GPU's choice is launched at one n: blocks, warps and shared memory of each kernel, by its variant's header."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 from advisor.answers import Answer
 from advisor.errors import AdvisorError
 from advisor.records import Build, Problem
+from advisor.words import many
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # answering must not wait for what measures
@@ -60,7 +61,7 @@ def words(launch: dict[str, Any]) -> str:
 def _words(launch: dict[str, Any]) -> str:
     grid = " x ".join(str(extent) for extent in launch["grid"] if extent > 1) or "1"
     shared = f", {launch['shared_bytes']} bytes of shared memory" if launch["shared_bytes"] else ""
-    return f"{grid} blocks of {launch['warps']} warps ({launch['block']} threads){shared}"
+    return f"{grid} blocks of {many(launch['warps'], 'warp')} ({many(launch['block'], 'thread')}){shared}"
 
 
 def launch_at(answer: Answer, n: int) -> dict[str, Any] | None:

@@ -1,177 +1,241 @@
 /* CUDA's threads of one block as fibers of one thread, so that a kernel runs on a CPU: for tests of what it computes.
 
-   A fiber runs until it waits: for all fibers of the block, or in a shuffle for the 32 of its warp. Blocks come one after
-   another, so `__shared__` is static memory. Functions that are assembler in the source are given here instead. */
+   A fiber runs until it waits: for all fibers of the block, or in a shuffle for the others of its mask. Blocks come one
+   after another, so `__shared__` is static memory, and dynamic shared memory is one array, which is filled with NaN
+   before each block. What a device would not define, or would wait for in vain, ends the launch with words (`fault`). */
+#include <setjmp.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
 #include <ucontext.h>
 
-#include <algorithm>
-#include <cmath>
-#include <cstdint>
-#include <cstring>
-#include <vector>
+#include <list>
+#include <utility>
 
 #define __global__
 #define __device__
+#define __host__
 #define __forceinline__ inline
+#define __noinline__ __attribute__((noinline))
 #define __shared__ static
+#define __constant__ static
 #define __launch_bounds__(...)
 #define __align__(n) __attribute__((aligned(n)))
-using std::fma;
-using std::max;
-using std::min;
 
 struct Triple { unsigned x, y, z; };
-struct __align__(16) float4 { float x, y, z, w; };
-struct __align__(16) double2 { double x, y; };
+static Triple threadIdx, blockIdx, blockDim, gridDim;
+static const unsigned warpSize = 32;
 
-static Triple threadIdx, blockIdx, gridDim;
+enum { MOST_THREADS = 1024, STACK_BYTES = 256 << 10, MOST_SHARED = 227 << 10, BEYOND = 4096 };
+alignas(1024) static unsigned char dynamic_shared[MOST_SHARED + BEYOND];
 
-struct Fiber {
-  ucontext_t context;
-  std::vector<char> stack;
-  Triple index;
-  bool done;
-  unsigned meetings;
-};
 struct Shown { unsigned word[6]; };
-struct Warp {
-  unsigned arrived[2], finished[2];
+struct Meeting { /* of the lanes of one mask: they use two places in turn, for nobody is two meetings ahead of another */
+  unsigned mask, arrived[2], passed[2], turns[32];
   Shown shown[2][32];
 };
-static ucontext_t scheduler;
-static std::vector<Fiber> fibers;
-static std::vector<Warp> warps;
-static unsigned current, waiting, generation;
+struct Warp {
+  unsigned live;
+  std::list<Meeting> meetings;
+};
+struct Fiber {
+  jmp_buf place;
+  const unsigned *watched; /* it waits until this is another number than `seen` */
+  unsigned seen;
+  bool begun, done;
+};
 
-static void pause() {
+static jmp_buf scheduler;
+static Fiber fibers[MOST_THREADS];
+static Warp warps[MOST_THREADS / 32];
+static unsigned current, waiting, generation, live, progress;
+static char fault[200];
+static void (*entered)(const void *);
+static const void *entry;
+
+static void refuse(const char *words) {
+  if (!*fault) snprintf(fault, sizeof fault, "%s, block (%u, %u, %u), thread %u", words, blockIdx.x, blockIdx.y,
+                        blockIdx.z, current);
+}
+
+/* Go on with others until a number has changed. */
+static __attribute__((noinline)) void await(const unsigned *watched, unsigned seen) {
   const unsigned own = current;
-  swapcontext(&fibers[own].context, &scheduler);
-  threadIdx = fibers[own].index;
+  fibers[own].watched = watched;
+  fibers[own].seen = seen;
+  asm volatile("" ::: "memory");
+  if (!_setjmp(fibers[own].place)) _longjmp(scheduler, 1);
+  asm volatile("" ::: "memory");
+  current = own;
+  threadIdx = {own, 0, 0};
+}
+
+static void settle_barrier() {
+  if (waiting && waiting == live) {
+    waiting = 0;
+    generation++;
+    progress++;
+  }
+}
+
+static void settle(Warp &warp, Meeting &one) {
+  for (unsigned turn = 0; turn < 2; turn++)
+    if (one.arrived[turn] && one.arrived[turn] == (one.mask & warp.live)) {
+      one.arrived[turn] = 0;
+      one.passed[turn]++;
+      progress++;
+    }
 }
 
 static void __syncthreads() {
   const unsigned mine = generation;
-  if (++waiting == fibers.size()) {
-    waiting = 0;
-    generation++;
-  }
-  while (mine == generation) pause();
+  waiting++;
+  progress++;
+  settle_barrier();
+  if (mine == generation) await(&generation, mine);
 }
 
-/* What all lanes of the warp show, once all have. They use two places in turn: nobody can be two meetings ahead of a
-   lane that has not read. */
-static std::vector<Shown> meet(const Shown &mine) {
-  Fiber &own = fibers[current];
+/* What the lanes of a mask show, once all have that did not end: `read` is handed it. */
+template <typename Read> static void meet(unsigned mask, const Shown &mine, Read read) {
   Warp &warp = warps[current / 32];
-  const unsigned turn = own.meetings++ & 1;
-  warp.shown[turn][current % 32] = mine;
-  warp.arrived[turn]++;
-  while (warp.arrived[turn] < 32) pause();
-  std::vector<Shown> found(warp.shown[turn], warp.shown[turn] + 32);
-  if (++warp.finished[turn] == 32) warp.arrived[turn] = warp.finished[turn] = 0;
-  return found;
+  const unsigned lane = current % 32;
+  if (!(mask >> lane & 1)) return refuse("a thread is not in its own mask");
+  Meeting *one = nullptr;
+  for (Meeting &other : warp.meetings)
+    if (other.mask == mask) one = &other;
+  if (!one) one = &*warp.meetings.insert(warp.meetings.end(), Meeting{mask});
+  const unsigned turn = one->turns[lane]++ & 1, seen = one->passed[turn];
+  one->shown[turn][lane] = mine;
+  one->arrived[turn] |= 1u << lane;
+  progress++;
+  settle(warp, *one);
+  if (one->passed[turn] == seen) await(&one->passed[turn], seen);
+  read((const Shown *)one->shown[turn]);
 }
 
-template <typename T> static T __shfl_xor_sync(unsigned, T value, int other) {
+/* The value that another lane of the mask shows; the own one where `other` is no lane of the part. */
+template <typename T> static T from_lane(unsigned mask, T value, int other, bool inside) {
+  static_assert(sizeof(T) <= sizeof(Shown), "a shuffle of at most 24 bytes");
   Shown mine = {};
   memcpy(&mine, &value, sizeof value);
-  const Shown theirs = meet(mine)[current % 32 ^ unsigned(other)];
-  memcpy(&value, &theirs, sizeof value);
+  const unsigned alive = warps[current / 32].live;
+  meet(mask, mine, [&](const Shown *all) {
+    if (!inside) return;
+    if (!((mask & alive) >> other & 1)) return refuse("a shuffle reads from a lane that is not there");
+    memcpy(&value, &all[other], sizeof value);
+  });
   return value;
 }
 
-static void __threadfence() {}
-template <typename T> static T __ldcg(const T *p) { return *p; }
-static unsigned atomicAdd(unsigned *p, unsigned by) { return (*p += by) - by; }
-
-template <typename To, typename From> static To as(From value) {
-  static_assert(sizeof(To) == sizeof(From), "bits of one size");
-  To found;
-  memcpy(&found, &value, sizeof found);
-  return found;
-}
-static float __uint_as_float(unsigned bits) { return as<float>(bits); }
-static double __hiloint2double(int high, int low) {
-  return as<double>(uint64_t(unsigned(high)) << 32 | unsigned(low));
-}
-static unsigned __byte_perm(unsigned x, unsigned y, unsigned pick) {
-  const uint64_t both = uint64_t(y) << 32 | x;
-  unsigned found = 0;
-  for (int i = 0; i < 4; i++) found |= unsigned(both >> (pick >> 4 * i & 7) * 8 & 255) << 8 * i;
-  return found;
+static void fiber_main() {
+  for (;;) {
+    entered(entry);
+    const unsigned own = current;
+    Warp &warp = warps[own / 32];
+    fibers[own].done = true;
+    live--;
+    warp.live &= ~(1u << own % 32);
+    progress++;
+    settle_barrier();
+    for (Meeting &one : warp.meetings) settle(warp, one);
+    if (!_setjmp(fibers[own].place)) _longjmp(scheduler, 1);
+    threadIdx = {current, 0, 0};
+  }
 }
 
-/* IEEE 754 binary16, with subnormal numbers, rounded to nearest even. */
-static float from_half(unsigned short bits) {
-  const int exponent = bits >> 10 & 31, part = bits & 1023;
-  const float size = exponent ? std::ldexp(float(part + 1024), exponent - 25) : std::ldexp(float(part), -24);
-  return bits >> 15 ? -size : size;
-}
-static unsigned short to_half(float x) {
-  const float size = std::fabs(x);
-  int exponent = 0;
-  std::frexp(size, &exponent);
-  exponent = std::max(exponent, -13); /* below: steps of 2**-24 */
-  const unsigned steps = unsigned(std::nearbyint(std::ldexp(size, 11 - exponent)));
-  const unsigned bits = size == 0 ? 0 : steps + (unsigned(exponent + 13) << 10);
-  return (unsigned short)(bits | (std::signbit(x) ? 0x8000u : 0u));
-}
-static unsigned short to_bfloat(float x) {
-  const unsigned bits = as<unsigned>(x);
-  return (unsigned short)((bits + 0x7fffu + (bits >> 16 & 1)) >> 16);
+static char *stacks;
+
+static __attribute__((noinline)) void resume(unsigned which) {
+  if (_setjmp(scheduler)) return;
+  current = which;
+  threadIdx = {which, 0, 0};
+  Fiber &one = fibers[which];
+  if (one.begun) _longjmp(one.place, 1);
+  one.begun = true;
+  ucontext_t fresh;
+  getcontext(&fresh);
+  fresh.uc_stack.ss_sp = stacks + size_t(which) * STACK_BYTES;
+  fresh.uc_stack.ss_size = STACK_BYTES;
+  fresh.uc_link = nullptr;
+  makecontext(&fresh, fiber_main, 0);
+  setcontext(&fresh);
 }
 
-/* mma.m16n8k16, row.col: the fragments as PTX ISA has them. `wide`: a 16-bit operand as float. */
-template <typename Wide>
-static void multiply_tiles(float (&c)[4], const unsigned (&a)[4], unsigned b0, unsigned b1, Wide wide) {
-  const int lane = current % 32, g = lane / 4, t = lane % 4;
-  unsigned rows[2][8], columns[2][8]; /* A: words of rows g, g + 8 (8 of k each); B: words of columns 2t, 2t + 1 */
-  const std::vector<Shown> all = meet({{a[0], a[1], a[2], a[3], b0, b1}});
-  for (int w = 0; w < 4; w++)
-    for (int j = 0; j < 2; j++) {
-      rows[j][w] = all[g * 4 + w].word[j];
-      rows[j][w + 4] = all[g * 4 + w].word[j + 2];
-      columns[j][w] = all[(2 * t + j) * 4 + w].word[4];
-      columns[j][w + 4] = all[(2 * t + j) * 4 + w].word[5];
-    }
-  for (int i = 0; i < 4; i++)
-    for (int w = 0; w < 8; w++)
-      for (int half = 0; half < 2; half++)
-        c[i] += wide((unsigned short)(rows[i / 2][w] >> 16 * half)) * wide((unsigned short)(columns[i % 2][w] >> 16 * half));
+static void run_block(unsigned block, unsigned shared) {
+  memset(dynamic_shared, 0xff, shared);
+  memset(dynamic_shared + shared, 0xa5, BEYOND);
+  waiting = 0;
+  live = block;
+  for (unsigned warp = 0; warp * 32 < block; warp++) {
+    const unsigned lanes = block - warp * 32;
+    warps[warp].live = lanes < 32 ? (1u << lanes) - 1 : ~0u;
+    warps[warp].meetings.clear();
+  }
+  for (unsigned i = 0; i < block; i++) fibers[i].done = false, fibers[i].watched = nullptr;
+  while (live && !*fault) {
+    const unsigned before = progress;
+    for (unsigned i = 0; i < block && !*fault; i++)
+      if (!fibers[i].done && !(fibers[i].watched && *fibers[i].watched == fibers[i].seen)) resume(i);
+    if (live && before == progress) refuse("threads wait for others that never come");
+  }
+  for (unsigned i = 0; i < BEYOND; i++)
+    if (dynamic_shared[shared + i] != 0xa5) return refuse("wrote beyond the dynamic shared memory");
 }
 
-/* Run one block after another. `kernel` is called by every thread. */
-template <typename Kernel> static void launch(Triple grid, unsigned block, Kernel kernel) {
-  static Kernel *entry;
-  entry = &kernel;
+/* Run one block after another; `kernel` is called by every thread. A fault leaves fibers that are begun anew. */
+template <typename Kernel> static void launch(Triple grid, unsigned block, unsigned shared, const Kernel &kernel) {
+  if (!stacks)
+    stacks = (char *)mmap(nullptr, size_t(MOST_THREADS) * STACK_BYTES, PROT_READ | PROT_WRITE,
+                          MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  *fault = 0;
   gridDim = grid;
-  for (unsigned y = 0; y < grid.y; y++)
-    for (unsigned x = 0; x < grid.x; x++) {
-      blockIdx = {x, y, 0};
-      fibers = std::vector<Fiber>(block);
-      warps = std::vector<Warp>(block / 32, Warp{});
-      waiting = generation = 0;
-      for (unsigned i = 0; i < block; i++) {
-        Fiber &one = fibers[i];
-        one.stack.resize(1 << 16);
-        one.index = {i, 0, 0};
-        one.done = false;
-        one.meetings = 0;
-        getcontext(&one.context);
-        one.context.uc_stack.ss_sp = one.stack.data();
-        one.context.uc_stack.ss_size = one.stack.size();
-        one.context.uc_link = &scheduler;
-        makecontext(&one.context, (void (*)())+[] {
-          threadIdx = fibers[current].index;
-          (*entry)();
-          fibers[current].done = true;
-        }, 0);
+  blockDim = {block, 1, 1};
+  entry = &kernel;
+  entered = [](const void *of) { (*(const Kernel *)of)(); };
+  if (block > MOST_THREADS || shared > MOST_SHARED) return refuse("more threads or shared memory than a block has");
+  for (unsigned z = 0; z < grid.z; z++)
+    for (unsigned y = 0; y < grid.y; y++)
+      for (unsigned x = 0; x < grid.x && !*fault; x++) {
+        blockIdx = {x, y, z};
+        run_block(block, shared);
       }
-      for (unsigned left = block; left;)
-        for (current = 0; current < block; current++)
-          if (!fibers[current].done) {
-            swapcontext(&scheduler, &fibers[current].context);
-            left -= fibers[current].done;
-          }
-    }
+  if (*fault)
+    for (Fiber &one : fibers) one.begun = false;
+}
+
+/* --- a call from outside: pointers first, then whole numbers --- */
+
+struct Call {
+  void *const *pointers;
+  const int *numbers;
+  unsigned pointer_count, number_count;
+  Triple grid;
+  unsigned block, shared;
+};
+
+template <typename P> struct is_pointer { static const bool value = false; };
+template <typename P> struct is_pointer<P *> { static const bool value = true; };
+template <typename P> struct is_pointer<P *__restrict__> { static const bool value = true; };
+
+template <typename P> static P argument(const Call &call, size_t place) {
+  if constexpr (is_pointer<P>::value) return (P)call.pointers[place];
+  else return (P)call.numbers[place - call.pointer_count];
+}
+
+template <typename... P, size_t... I>
+static void enter(void (*kernel)(P...), const Call &call, std::index_sequence<I...>) {
+  launch(call.grid, call.block, call.shared, [&] { kernel(argument<P>(call, I)...); });
+}
+
+template <typename... P> static const char *start(void (*kernel)(P...), const Call &call) {
+  const unsigned pointers = (0u + ... + unsigned(is_pointer<P>::value));
+  if (pointers != call.pointer_count || sizeof...(P) != pointers + call.number_count) {
+    snprintf(fault, sizeof fault, "takes %u pointers and %u numbers, is handed %u and %u", pointers,
+             unsigned(sizeof...(P)) - pointers, call.pointer_count, call.number_count);
+    return fault;
+  }
+  enter(kernel, call, std::index_sequence_for<P...>());
+  return fault;
 }
