@@ -1,0 +1,98 @@
+/* What the tiled variants of forward share beside plain.cuh: 16-byte packs, copies into shared memory, base-2
+   exponentials, and the merge of splits by the block that comes last. */
+#include "plain.cuh"
+
+#if ADV_DTYPE == 1
+typedef double2 Pack;
+__device__ __forceinline__ real part(const Pack &a, int e) { return e ? a.y : a.x; }
+__device__ __forceinline__ Pack pack(const real *a) { return make_double2(a[0], a[1]); }
+#else
+typedef float4 Pack;
+__device__ __forceinline__ real part(const Pack &a, int e) { return e == 0 ? a.x : e == 1 ? a.y : e == 2 ? a.z : a.w; }
+__device__ __forceinline__ Pack pack(const real *a) { return make_float4(a[0], a[1], a[2], a[3]); }
+#endif
+
+/* elements of a pack; packs of a row */
+constexpr int VEC = 16 / int(sizeof(real)), PACKS = ADV_HD / VEC;
+
+/* log2(e) / sqrt(d): scores are kept in base 2. */
+__device__ __forceinline__ real base_two_scale() { return real(1.4426950408889634) * score_scale(); }
+
+__device__ __forceinline__ float ex2(float x) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+__device__ __forceinline__ double ex2(double x) { return exp2(x); }
+
+__device__ __forceinline__ void copy16(void *to, const void *from) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(unsigned(__cvta_generic_to_shared(to))), "l"(from));
+}
+__device__ __forceinline__ void commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+__device__ __forceinline__ void wait_all_but_one() { asm volatile("cp.async.wait_group 1;" ::: "memory"); }
+
+/* Rows first .. first + ROWS - 1 of [n][HD] into [ROWS][STRIDE]; past n the last row again, so that all is finite. */
+template <int ROWS, int STRIDE, int THREADS>
+__device__ __forceinline__ void copy_rows(real *to, const real *from, int first, int n) {
+#pragma unroll 4
+  for (int x = threadIdx.x; x < ROWS * PACKS; x += THREADS) {
+    const int r = x / PACKS, c = x % PACKS * VEC;
+    copy16(to + r * STRIDE + c, from + wide(min(first + r, n - 1)) * ADV_HD + c);
+  }
+}
+
+/* Tiles of `size` keys that the rows before `end` see, from `begin` to `stop` for this split. */
+struct Span {
+  int begin, stop;
+};
+
+__device__ __forceinline__ Span span_of(int end, int n, int causal, int size, int split, int splits) {
+  const int tiles = ((causal ? min(end, n) : n) + size - 1) / size, share = (tiles + splits - 1) / splits;
+  return {min(tiles, split * share), min(tiles, (split + 1) * share)};
+}
+
+/* Partial results of the splits of one tile of rows: sums [split][ROWS][HD], then largest score and total of each row
+   [split][ROWS][2]. A counter a tile lies before all of them. */
+template <int ROWS> struct Splits {
+  real *sums, *stats;
+  unsigned *counter;
+  int splits;
+  __device__ Splits(unsigned char *workspace, int first, int tile, int tiles, int splits_) : splits(splits_) {
+    real *all = (real *)(workspace + first);
+    sums = all + wide(tile) * splits * ROWS * ADV_HD;
+    stats = all + wide(tiles) * splits * ROWS * ADV_HD + wide(tile) * splits * ROWS * 2;
+    counter = (unsigned *)workspace + tile;
+  }
+};
+
+/* The last block of a tile to come here merges its splits, in their order whichever block that is, so that the result
+   does not depend on timing. It leaves the counter at zero, as it found it. All threads of the block come. */
+template <int ROWS, int THREADS>
+__device__ __forceinline__ void merge(const Splits<ROWS> &found, real *out, int rows) {
+  __shared__ bool last;
+  __threadfence();
+  __syncthreads();
+  if (threadIdx.x == 0) last = atomicAdd(found.counter, 1u) == unsigned(found.splits - 1);
+  __syncthreads();
+  if (!last) return;
+  __threadfence();
+  for (int x = threadIdx.x; x < rows * PACKS; x += THREADS) {
+    const int r = x / PACKS, c = x % PACKS * VEC;
+    real most = LOWEST, total = 0, sum[VEC];
+    for (int s = 0; s < found.splits; s++) most = max(most, __ldcg(found.stats + (s * ROWS + r) * 2));
+#pragma unroll
+    for (int e = 0; e < VEC; e++) sum[e] = 0;
+#pragma unroll 4
+    for (int s = 0; s < found.splits; s++) {
+      const real f = ex2(__ldcg(found.stats + (s * ROWS + r) * 2) - most);
+      const Pack one = __ldcg((const Pack *)(found.sums + (s * ROWS + r) * ADV_HD + c));
+      total += f * __ldcg(found.stats + (s * ROWS + r) * 2 + 1);
+#pragma unroll
+      for (int e = 0; e < VEC; e++) sum[e] += f * part(one, e);
+    }
+#pragma unroll
+    for (int e = 0; e < VEC; e++) sum[e] /= total;
+    *(Pack *)(out + wide(r) * ADV_HD + c) = pack(sum);
+  }
+  if (threadIdx.x == 0) *found.counter = 0;
+}
