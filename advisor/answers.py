@@ -49,6 +49,7 @@ if TYPE_CHECKING:
         points: tuple[tuple[int, float], ...] = ()
         refusal: str = ""
         device: str | None = None
+        regret_sizes: int = 0
         rung: str | None = None
         machines: tuple[str, ...] = ()
         validated_regret: float | None = None
@@ -58,14 +59,14 @@ else:
         "kernel dtype shape_pairs regime variant source_hash knob_pairs compiler flags threads cpus placement "
         "wait_policy spin memory_policy basis expected_ns ci95_ns spread gain regret_bound in_tuned_region fragility "
         "objective stolen_ns joules contended table_id hardware_id why warnings points refusal device "
-        "rung machines validated_regret"
+        "regret_sizes rung machines validated_regret"
     )
     _DEFAULTS = (
         *(None, (), None, None, None, (), None, None, 1, None, "none"),
         *("default", None, "default", "DEFAULT", None, None, None, None, None, False, None),
         *("latency", None, None, False),
         *(None, None, "", (), (), "", None),
-        *(None, (), None),
+        *(0, None, (), None),
     )
     _Fields = namedtuple("_Fields", _NAMES, defaults=_DEFAULTS)
 
@@ -84,7 +85,8 @@ class Answer(_Fields):
         expected_ns: 25th percentile of the measured time of one call; None where nobody measured.
         ci95_ns: bootstrap 95 % interval of expected_ns. spread: 99th over 25th percentile.
         gain: time of the default choice over expected_ns, measured at the same n.
-        regret_bound: worst time over the best known time, at n that were held out of the tuning.
+        regret_bound: worst time over the best known time, at n that were held out of the tuning; regret_sizes: how many
+            n these are.
         in_tuned_region: whether n lies between the smallest and the largest tuned n.
         fragility: mean time beside one busy neighbour over expected_ns; None where it was not measured.
         objective: what the choice is best at: latency, robust or efficiency.

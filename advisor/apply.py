@@ -21,6 +21,8 @@ import sys
 from _thread import allocate_lock, get_ident, get_native_id
 from collections import namedtuple
 
+from advisor.words import many
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, NamedTuple
@@ -136,7 +138,7 @@ class Applied:
         self.report = NOTHING
 
     def __repr__(self) -> str:
-        done = f"{self.report.threads} threads, {self.report.pinned} pinned, {self.report.unpinned} not"
+        done = f"{many(self.report.threads, 'thread')}, {self.report.pinned} pinned, {self.report.unpinned} not"
         return f"<Applied: {self.note or done}>"
 
     def __enter__(self) -> Applied:
@@ -252,8 +254,10 @@ def _apply(answer: Answer, state: _State) -> str:
     state.report = Report(answer.threads, pinned, wanted - pinned, tuple(runtime.path for runtime in found))
     given = sum(map(len, teams))
     if given < wanted:
-        return f"{wanted - given} of {wanted} threads were not given by the OpenMP runtime (see OMP_THREAD_LIMIT)"
-    return f"{wanted - pinned} of {wanted} threads could not be pinned" if pinned < wanted else ""
+        return (
+            f"{wanted - given} of {many(wanted, 'thread')} were not given by the OpenMP runtime (see OMP_THREAD_LIMIT)"
+        )
+    return f"{wanted - pinned} of {many(wanted, 'thread')} could not be pinned" if pinned < wanted else ""
 
 
 def _pin(tid: int, cpu: int, state: _State) -> bool:

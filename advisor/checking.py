@@ -23,7 +23,7 @@ from advisor.policy.cells import Cell, cells, ranked
 from advisor.ranges import changes
 from advisor.records import Machine, Pairs, Row, Section
 from advisor.search import others
-from advisor.search.duel import FAILED, NO_TIME, SLOWER, UNKNOWN, WRONG, Duel, Judged, duel
+from advisor.search.duel import FAILED, NO_FIGURES, NO_TIME, SLOWER, UNKNOWN, WRONG, Duel, Judged, duel
 from advisor.search.race import RaceOptions
 from advisor.search.request import Progress
 from advisor.search.space import cpu_budget
@@ -362,4 +362,7 @@ def measured(executor: Executor, cell: Cell, asked: CheckRequest, ends: float, c
         prepare(cell.problem, tuple(dict.fromkeys((cell.choice, cell.reference))))
     seed = int(codec.digest((asked.seed, cell.problem)), 16) % 2**32
     what = Duel(cell.problem, cell.choice, cell.reference, cell.recorded, asked.bar)
-    return Looked(cell, duel(executor, what, RaceOptions(seed=seed, limit_s=LIMIT_S, deadline=ends, clock=clock)))
+    judged = duel(executor, what, RaceOptions(seed=seed, limit_s=LIMIT_S, deadline=ends, clock=clock))
+    if cell.why and judged.reason == NO_FIGURES:
+        judged = judged._replace(reason=f"{judged.reason}: {cell.why}")
+    return Looked(cell, judged)

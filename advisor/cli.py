@@ -28,6 +28,7 @@ from advisor.commands.table import app as table
 from advisor.commands.transfer import transfer
 from advisor.commands.tune import tune
 from advisor.errors import BadInput
+from advisor.words import many
 from advisor.guard import DONE, FAILED, PARTLY, say
 
 app = typer.Typer(
@@ -211,7 +212,7 @@ def export(
         emit({"files": [{"path": p, "results": r} for p, r in zip(found.files, found.results, strict=True)]})
         return
     for path, count in zip(found.files, found.results, strict=True):
-        typer.echo(f"{path}: {count} configurations")
+        typer.echo(f"{path}: {many(count, 'configuration')}")
 
 
 @app.command()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from advisor.errors import BadInput
+from advisor.words import many
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -89,7 +90,7 @@ def described(row: Mapping[str, Any]) -> str:
     mig, power, count = row.get("mig"), row.get("power_limit_w"), row.get("sm_count")
     words = [str(row.get("name") or "a GPU without a name")]
     words += [f"slice {mig}"] if mig not in (None, "disabled") else []
-    words += [f"{count} multiprocessors"] if count else []
+    words += [many(count, "multiprocessor")] if count else []
     words += [f"{power:g} W"] if power else []
     return ", ".join(words)
 

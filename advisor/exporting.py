@@ -15,6 +15,7 @@ from advisor.search import log, t4
 from advisor.search.known import AGAIN, DRIFT, ENERGY, FAILED, STOLEN
 from advisor.search.protocol import is_contended, noisy_samples
 from advisor.search.sampler import params
+from advisor.words import many
 
 FORMATS = ("t4",)
 
@@ -68,7 +69,7 @@ def export(path: str, form: str, out: str, contended: bool = False) -> Exported:
     problems = trials(found.records)
     notes = found.notes if contended else (*found.notes, *_leave_out_contended(problems))
     if not problems:
-        got = "; ".join((f"{len(found.records)} records", *notes))
+        got = "; ".join((many(len(found.records), "record"), *notes))
         raise BadInput(f"{path} must have a trial to export", got=got)
     raced = race_samples(found.records)
     os.makedirs(out, exist_ok=True)
@@ -89,7 +90,7 @@ def _leave_out_contended(problems: dict[Key, list[Trial]]) -> tuple[str, ...]:
         if not problems[key]:
             del problems[key]
     left_out = before - sum(map(len, problems.values()))
-    return (f"{left_out} contended looks are left out; --contended keeps them",) if left_out else ()
+    return (f"left out: {many(left_out, 'contended look')}; --contended keeps them",) if left_out else ()
 
 
 def _contended(found: Measurement) -> bool:

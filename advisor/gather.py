@@ -10,6 +10,7 @@ from advisor.paths import machine_dir, shipped_policies, state_dir
 from advisor.ranges import ranges, section_default, start_with
 from advisor.site import Site, describe_file
 from advisor.tablefile import check_table, names, read_json, read_table
+from advisor.words import many
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -201,7 +202,7 @@ def _difference(site: Site, path: str) -> str:
     if (other.array.axes, other.array.shape) != (site.array.axes, site.array.shape):
         words.append(f"array {_extents(other.array)}, here {_extents(site.array)}")
     if len(other.mask) != len(site.mask):
-        words.append(f"{len(other.mask)} allowed CPUs, here {len(site.mask)}")
+        words.append(f"{many(len(other.mask), 'allowed CPU')}, here {len(site.mask)}")
     if other.budget != site.budget:
         words.append(f"CPU budget {other.budget}, here {site.budget}")
     odd = sorted(set(other.isa) ^ set(site.isa)) if other.isa and site.isa else []

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 from advisor.errors import BadInput
 from advisor.kernels.spec import KernelSpec
 from advisor.records import DTYPES
+from advisor.words import many
 
 MOST_BYTES = 1 << 20
 """A config.json has some kilobytes; what is larger is another file."""
@@ -281,7 +282,7 @@ def _notes(config: Mapping[str, Any], without: Mapping[str, str]) -> tuple[str, 
         found.append("the model normalises by LayerNorm, the kernels by RMSNorm: shape and traffic are the model's")
     window = config.get("sliding_window")
     if _is_many(window) and config.get("use_sliding_window", True):
-        found.append(f"layers with a sliding window look back over {window} rows only: there n is at most that")
+        found.append(f"layers with a sliding window look back over {many(window or 0, 'row')} only: there n is at most that")
     named = config.get("dtype") or config.get("torch_dtype")
     if named and _dtype(config) is None:
         found.append(f"no kernel here has the model's dtype {str(named)[:40]}: float32 is taken")

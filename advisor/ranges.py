@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 
+from advisor import doubts
 from advisor.answers import Answer
 from advisor.carried import basis_of, carried, is_carried, is_published, of_row, points_of, region_of
 from advisor.errors import PlacementError
@@ -15,6 +16,7 @@ from advisor.installed import ABSENT, compiler_is_absent, installed, library_of,
 from advisor.site import Site
 from advisor.sources import source_hash
 from advisor.topology.placement import UNPINNED, default_team, evaluate
+from advisor.words import many
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -27,8 +29,6 @@ if TYPE_CHECKING:
 
 BETTER = 1.015
 """A process part is named as better from this ratio on: the landing bar. Source: design.md, "trustworthy", 5."""
-
-CONTENDED = "contended: most of its samples were taken while other processes held its threads off their CPUs"
 
 _PACKAGE = os.path.dirname(os.path.abspath(__file__))
 _EXTENSIONS = (".c", ".f90", ".cu", ".py")
@@ -218,7 +218,9 @@ def section_default(site: Site, table: Json, section: Json, why: str) -> Answer:
     except PlacementError:
         threads, placement, cpus = _careful(site)
     base = _chosen(site, table, section, choice)
-    bare = base._replace(basis="DEFAULT", regret_bound=None, rung=None, machines=(), validated_regret=None)
+    bare = base._replace(
+        basis="DEFAULT", regret_bound=None, regret_sizes=0, rung=None, machines=(), validated_regret=None
+    )
     return bare._replace(threads=threads, cpus=cpus, placement=placement, why=why)
 
 
@@ -240,6 +242,7 @@ def _chosen(site: Site, table: Json, section: Json, choice: Json) -> Answer:
         spin=_spin(site),
         memory_policy=(section["process"] or {}).get("memory_policy") or "default",
         regret_bound=heldout["worst"] if heldout else None,
+        regret_sizes=len(heldout.get("n") or ()) if heldout else 0,
         table_id=table["table_id"],
         hardware_id=table["hardware_id"],
         refusal=_refusal(site),
@@ -265,7 +268,7 @@ def _row_answer(site: Site, table: Json, section: Json, row: Json) -> Answer:
         return section_default(site, table, section, why)._replace(in_tuned_region=True)
     notes = list(changed)
     if threads < known["threads"]:
-        notes.append(f"{known['threads']} threads cut to the {threads} of this part")
+        notes.append(f"{many(known['threads'], 'thread')} cut to the {threads} of this part")
     return _chosen(site, table, section, choice)._replace(
         threads=threads,
         cpus=cpus,
@@ -294,7 +297,7 @@ def _piece(base: Answer, section: Json, row: Json, span: tuple[int, int], hints:
     point = _point(row["points"], low)
     if point is None:
         return base._replace(why=f"{stale}tuned at n = {low}, its times are not in the table{hint}")
-    how = "an interleaved race" if point["raced"] else "too few samples to rank by, so only a first look"
+    how = "an interleaved race" if point["raced"] else "too few samples to rank by"
     told = _with_figures(base, section, point)
     return told._replace(why=f"{stale}measured at n = {low} in {how}{_chosen_for(told)}{hint}")
 
@@ -315,19 +318,19 @@ def _chosen_for(answer: Answer) -> str:
 
 def _with_figures(base: Answer, section: Json, point: Json) -> Answer:
     summary, stolen, contended = point["summary"], point.get("stolen"), bool(point.get("contended"))
-    default = _point(section["default_points"], point["n"])
-    if default and (contended or default.get("contended")):
-        default = None  # a ratio of figures of which one says more about the neighbours is none
+    default = _point(section["default_points"], point["n"]) or {}
+    default_ns = default["summary"]["p25_ns"] if default else None
+    told = tuple(doubts.SENTENCES[word] for word in doubts.doubts(point["raced"], contended))
     return base._replace(
         expected_ns=float(summary["p25_ns"]),
         ci95_ns=(float(summary["ci95_ns"][0]), float(summary["ci95_ns"][1])),
         spread=summary["p99_ns"] / summary["p25_ns"],
-        gain=default["summary"]["p25_ns"] / summary["p25_ns"] if default else None,
+        gain=doubts.gain(summary["p25_ns"], default_ns, contended or bool(default.get("contended"))),
         fragility=stolen["mean_ns"] / summary["p25_ns"] if stolen else None,
         stolen_ns=(float(stolen["mean_ns"]), float(stolen["p99_ns"])) if stolen else None,
         joules=point.get("joules"),
         contended=contended,
-        warnings=(*base.warnings, CONTENDED) if contended else base.warnings,
+        warnings=(*base.warnings, *told),
     )
 
 

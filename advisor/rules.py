@@ -11,6 +11,7 @@ from math import isfinite, log2
 from struct import pack, unpack
 
 from advisor.tablefile import check_choice
+from advisor.words import many
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -119,7 +120,7 @@ def section(rule: Json, shape: Json, dtype: str) -> Json:
     origin = {
         "rung": "rule",
         "validated_regret": regret,
-        "why": f"a rule learned from {shapes} other shapes of this machine{known}",
+        "why": f"a rule learned from {many(shapes, 'other shape')} of this machine{known}",
     }
     made = {"dtype": dtype, "shape": shape, "regime": rule["regime"], "process": rule["process"], "rows": rows}
     made |= {"tuned_n": sorted({rule["low"], rule["high"]}), "default": rule["default"], "default_points": []}

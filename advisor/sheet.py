@@ -11,6 +11,7 @@ from advisor.policy import launch
 from advisor.policy.single import Cell, Single
 from advisor.serving import DECODE, PREFILL, TRAINING, Line, Sheet
 from advisor.topology.files import span
+from advisor.words import many
 
 TITLES = {
     PREFILL: "prefill: a prompt of n rows",
@@ -103,7 +104,7 @@ def _on_host(found: Sheet) -> bool:
 
 def _setting_words(best: Single, setting: Answer | None) -> str:
     if setting is None:
-        return f"{best.setting.threads} threads, placement {best.setting.placement}, which makes no sense here"
+        return f"{many(best.setting.threads, 'thread')}, placement {best.setting.placement}, which makes no sense here"
     return f"threads {launch.team_words(setting)}, {launch.process_words(setting)}"
 
 

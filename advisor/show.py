@@ -10,14 +10,16 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from advisor import render
-from advisor.policy.launch import duration
+from advisor.policy.launch import duration, process_words
+from advisor.policy.launch.sheet import held_out
+from advisor.words import many
 
 if TYPE_CHECKING:
     from rich.progress import Progress as Bar
 
     from advisor.doctor import Finding
     from advisor.kernels.verify import Row
-    from advisor.records import Choice, Section, Verdict
+    from advisor.records import Choice, Process, Section, Verdict
     from advisor.search.objective import Figures
     from advisor.search.request import Progress
     from advisor.tuning_result import TuneResult
@@ -95,10 +97,14 @@ def choice_words(choice: Choice, with_tools: bool = True) -> str:
 
 
 def _wait_words(choice: Choice) -> str:
-    process = choice.process
+    return process_short(choice.process)
+
+
+def process_short(process: Process | None) -> str:
+    """A process part in the few words of a narrow column, such as `default, spin 10000`; `-` on a device."""
     if process is None:
         return "-"
-    return process.wait_policy if process.spin is None else f"spin {process.spin}"
+    return process_words(process).removeprefix("wait policy ").replace("GOMP_SPINCOUNT=", "spin ")
 
 
 def tuned(result: TuneResult) -> str:
@@ -199,7 +205,7 @@ def _tuned_facts(result: TuneResult) -> list[str]:
     seconds, counts = dict(outcome.seconds), dict(outcome.counts)
     failed = ", ".join(f"{count} {status}" for status, count in counts.items() if count and status != "ok")
     lines = [
-        f"{counts['ok']} of {outcome.space_size} choices measured{f' ({failed})' if failed else ''} in "
+        f"{counts['ok']} of {many(outcome.space_size, 'choice')} measured{f' ({failed})' if failed else ''} in "
         f"{seconds['total']:.1f} s: {seconds['in_kernel']:.1f} s in kernels, {seconds['compile']:.1f} s compiling, "
         f"{seconds['overhead']:.1f} s verifying, warming up and deciding"
     ]
@@ -214,7 +220,7 @@ def _tuned_facts(result: TuneResult) -> list[str]:
         if found:
             worst = max(found, key=lambda heldout: heldout.worst)
             sizes = ", ".join(map(str, worst.n))
-            lines.append(f"at n = {sizes}, which were not tuned, at most {worst.worst - 1:.1%} above the best known")
+            lines.append(f"{held_out(len(worst.n), worst.worst)} (n = {sizes})")
         lines.append(f"table {result.table_path}")
     lines += _counted(result)
     return [*lines, f"log   {result.log_path}", *result.notes]
@@ -271,7 +277,7 @@ def _worst(rows: Sequence[Row]) -> tuple[str, str, str]:
     if not known:
         return "-", "-", "-"
     worst = max(known, key=lambda row: (row.error or 0.0) / (row.tolerance or 1e-300))
-    threads = f", {worst.threads} threads" if worst.threads else ""
+    threads = f", {many(worst.threads, 'thread')}" if worst.threads else ""
     return f"{worst.error:.1e}", f"{worst.tolerance:.1e}", f"n={worst.problem.n}{threads}"
 
 
@@ -308,7 +314,7 @@ def _check_words(row: Row) -> str:
     words = [row.variant, *(f"{name}={value}" for name, value in row.knobs), row.compiler, row.flags]
     shape = " ".join(f"{name}={value}" for name, value in row.problem.shape)
     place = f"n={row.problem.n} {shape} {row.problem.dtype}, {row.draw} inputs"
-    return f"{' '.join(words)}, {row.threads} threads, {place}"
+    return f"{' '.join(words)}, {many(row.threads, 'thread')}, {place}"
 
 
 def examined(findings: Sequence[Finding]) -> str:

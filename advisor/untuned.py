@@ -16,6 +16,7 @@ from advisor.errors import AdvisorError
 from advisor.kernels import registry
 from advisor.kernels.variant import variants
 from advisor.paths import machine_dir
+from advisor.policy.launch import process_words
 from advisor.policy.store import save_table
 from advisor.policy.transfer import Here, transferred
 from advisor.probing import folder_of
@@ -26,6 +27,7 @@ from advisor.search.space import HOPELESS_FLAGS, SpaceOptions, Toolchain, space_
 from advisor.show import choice_words
 from advisor.signature.keep import with_earlier
 from advisor.topology.probe import probe, read_machine
+from advisor.words import many
 
 if TYPE_CHECKING:
     from advisor.kernels.spec import KernelSpec
@@ -221,11 +223,7 @@ def shown(table: Table) -> str:
 
 
 def _process_words(section: Section) -> str:
-    process = section.process
-    if process is None:
-        return "on a device"
-    spin = "" if process.spin is None else f", spin {process.spin}"
-    return f"wait policy {process.wait_policy}{spin}"
+    return "on a device" if section.process is None else process_words(section.process)
 
 
 def _ladder_words(origin: Mapping[str, Any]) -> list[str]:
@@ -241,7 +239,7 @@ def _ladder_words(origin: Mapping[str, Any]) -> list[str]:
 
 
 def _row_words(row: Row) -> str:
-    threads = "" if row.choice.team is None else f", {row.choice.team.threads} threads"
+    threads = "" if row.choice.team is None else f", {many(row.choice.team.threads, 'thread')}"
     told = dict(row.extra)
     regret = dict(told["origin"])["validated_regret"]
     claim = "" if regret is None else f"; validated regret {regret:.3f}"

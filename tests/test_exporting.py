@@ -64,7 +64,7 @@ def test_a05_contended_looks_are_left_out_unless_asked_for(export, tmp_path):
     noisy = {"conditions": pairs({"kept_noisy": 2})}
     found = export(trial(FAST), trial(SLOW, **noisy))
     assert found.results == (1,)
-    assert found.notes == ("1 contended looks are left out; --contended keeps them",)
+    assert found.notes == ("left out: 1 contended look; --contended keeps them",)
     kept = exporting.export(str(tmp_path / "log.jsonl"), "t4", str(tmp_path / "all"), contended=True)
     assert (kept.results, kept.notes) == ((2,), ())
 
@@ -133,6 +133,6 @@ def test_the_command_names_its_files(export, tmp_path):
     export(trial(FAST))
     words = ["export", str(tmp_path / "log.jsonl"), "--format", "t4", "--out", str(tmp_path / "new")]
     told = CliRunner().invoke(app, words)
-    assert (told.exit_code, "1 configurations" in told.output) == (0, True)
+    assert (told.exit_code, "1 configuration\n" in told.output) == (0, True)
     (file,) = json.loads(CliRunner().invoke(app, [*words, "--json"]).output)["files"]
     assert (os.path.isfile(file["path"]), file["results"]) == (True, 1)

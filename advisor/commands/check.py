@@ -9,6 +9,7 @@ import typer
 
 from advisor.commands.common import Device, Json, KernelDir, emit
 from advisor.guard import FAILED, PARTLY, say
+from advisor.words import many
 
 if TYPE_CHECKING:
     from advisor.checking import Checked, Looked, Stale
@@ -64,8 +65,8 @@ def lines(found: Checked) -> list[str]:
 def _whole(found: Checked) -> str:
     verdict = "the tables no longer hold" if found.broken else "not all could be told" if found.partly else "all hold"
     rows = sum(one.rows for one in found.stale)
-    parts = [f"{len(found.looked)} of {found.total} cells looked at", f"{len(found.tables)} kernels"]
-    parts += [f"{rows} rows stale"] if rows else []
+    parts = [f"{len(found.looked)} of {many(found.total, 'cell')} looked at", many(len(found.tables), "kernel")]
+    parts += [f"{many(rows, 'row')} stale"] if rows else []
     return f"{verdict}: {', '.join(parts)}, {found.seconds:.1f} s"
 
 

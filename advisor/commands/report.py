@@ -12,6 +12,7 @@ import typer
 from advisor.commands.common import Device, Json, Kernels, emit
 from advisor.errors import BadInput
 from advisor.guard import say
+from advisor.words import many
 
 
 def report(
@@ -38,7 +39,7 @@ def report(
             {"path": os.path.abspath(out), "chapters": parts, "figures": len(made.figures), "notes": list(found.notes)}
         )
     else:
-        typer.echo(f"{out}: {len(made.figures)} figures, {os.path.getsize(out) / 1e6:.1f} MB")
+        typer.echo(f"{out}: {many(len(made.figures), 'figure')}, {os.path.getsize(out) / 1e6:.1f} MB")
 
 
 def _folder(machine: str | None, device: str | None) -> str:

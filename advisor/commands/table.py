@@ -73,7 +73,23 @@ def show(which: Which, machine: Machine = None, device: OnDevice = None, as_json
     typer.echo(_drawn(lines(table)))
 
 
-_SHOWN = ("dtype", "shape", "regime", "wait_policy", "basis", "low", "high", "variant", "knobs", "threads", "placement")
+_ALWAYS = (
+    *("dtype", "shape", "regime", "wait_policy", "basis", "low", "high", "variant", "knobs", "threads", "placement"),
+)
+_WHERE_THEY_DIFFER = ("runtime", "compiler", "flags")
+_USUAL = {"spin": None, "memory_policy": "default"}
+
+
+def _shown(found: tuple[dict[str, Any], ...]) -> tuple[str, ...]:
+    """The columns of a table's rows: those without which two rows that differ would look alike, too."""
+    from advisor.policy.differ import COLUMNS
+
+    def told(name: str) -> bool:
+        values = {line[name] for line in found}
+        differ = len(values) > 1 and name in (*_WHERE_THEY_DIFFER, *_USUAL)
+        return name in _ALWAYS or differ or (name in _USUAL and not values <= {_USUAL[name], None})
+
+    return tuple(name for name in COLUMNS if told(name))
 
 
 def _drawn(found: tuple[dict[str, Any], ...]) -> str:
@@ -81,12 +97,14 @@ def _drawn(found: tuple[dict[str, Any], ...]) -> str:
     from advisor.policy.launch.sheet import duration
     from advisor.render import rows
 
+    shown = _shown(found)
     joined: dict[tuple[str, ...], list[str]] = {}
     for line in found:
-        cells = tuple("" if line[name] is None else str(line[name]) for name in _SHOWN)
-        time = [] if line["n"] is None else [f"{line['n']}: {duration(line['p25_ns'])}"]
+        cells = tuple("" if line[name] is None else str(line[name]) for name in shown)
+        doubts = f" ({line['doubts']})" if line["doubts"] else ""
+        time = [] if line["n"] is None else [f"{line['n']}: {duration(line['p25_ns'])}{doubts}"]
         joined.setdefault(cells, []).extend(time)
-    return rows((*_SHOWN, "times"), [(*cells, ", ".join(times)) for cells, times in joined.items()], right=99)
+    return rows((*shown, "times"), [(*cells, ", ".join(times)) for cells, times in joined.items()], right=99)
 
 
 @app.command()
@@ -105,15 +123,19 @@ def diff(before: Which, after: Which, machine: Machine = None, device: OnDevice 
     if as_json:
         emit({"before": old.table_id, "after": new.table_id, "changes": [codec.to_json(one) for one in found]})
     elif found:
-        cells = [(*_about(one), f"{one.low}..{one.high}", one.what, _ratio(one.ratio)) for one in found]
+        several = len({one.process.runtime for one in found if one.process}) > 1
+        cells = [(*_about(one, several), f"{one.low}..{one.high}", one.what, _ratio(one.ratio)) for one in found]
         typer.echo(rows(("dtype", "shape", "process", "n", "what", "time before / after"), cells, right=5))
     else:
         typer.echo(f"{old.table_id} and {new.table_id} take the same choices")
 
 
-def _about(one: Any) -> tuple[str, str, str]:
+def _about(one: Any, with_runtime: bool) -> tuple[str, str, str]:
+    from advisor.show import process_short
+
     shape = " ".join(f"{name}={value}" for name, value in one.shape)
-    return one.dtype, f"{shape} {one.regime}", one.process.wait_policy if one.process else ""
+    process = process_short(one.process) + (f", {one.process.runtime}" if with_runtime and one.process else "")
+    return one.dtype, f"{shape} {one.regime}", process
 
 
 @app.command()

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from itertools import chain, zip_longest
 from typing import NamedTuple
 
+from advisor import doubts
 from advisor.records import Choice, Point, Problem, Row, Section, Summary
 from advisor.search.known import same_program
 
@@ -24,6 +25,7 @@ class Cell(NamedTuple):
         recorded: both figures in the table, the choice's first; None where there are none to compare with.
         gain: the reference's time over the choice's; None where there is nothing to compare.
         fragility: mean time beside a busy neighbour over the quiet one; None where that was not measured.
+        why: why there is nothing to compare, where figures are there; empty otherwise.
     """
 
     problem: Problem
@@ -32,6 +34,7 @@ class Cell(NamedTuple):
     recorded: tuple[Summary, Summary] | None
     gain: float | None
     fragility: float | None
+    why: str = ""
 
 
 def cells(kernel: str, sections: Sequence[Section]) -> tuple[Cell, ...]:
@@ -76,10 +79,13 @@ def _cell(kernel: str, section: Section, row: Row, n: int) -> Cell:
     cell = Cell(problem, choice, reference, None, None, own.fragility if own else None)
     if own is None or default is None or choice == reference:
         return cell
-    if not own.raced or default.summary.samples < FEWEST or own.contended or default.contended:
-        return cell
+    enough = default.summary.samples >= FEWEST
+    said = [*doubts.doubts(own.raced, own.contended), *doubts.doubts(enough, default.contended)]
+    if said:
+        return cell._replace(why=f"{doubts.SENTENCES[said[0]]} when it was tuned")
     both = own.summary, default.summary
-    return cell._replace(recorded=both, gain=default.summary.p25_ns / own.summary.p25_ns)
+    gain = doubts.gain(own.summary.p25_ns, default.summary.p25_ns, contended=False)
+    return cell._replace(recorded=both, gain=gain)
 
 
 def ranked(found: Sequence[Cell]) -> tuple[Cell, ...]:

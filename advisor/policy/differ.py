@@ -6,6 +6,7 @@ import math
 from itertools import pairwise
 from typing import Any, NamedTuple
 
+from advisor.doubts import doubts
 from advisor.policy.landing import mechanism
 from advisor.policy.store import key
 from advisor.records import Pairs, Process, Row, Section, Table
@@ -76,10 +77,12 @@ def _ratio(one: Row | None, other: Row | None, low: int, end: int) -> float | No
 # --- one table as records ---
 
 COLUMNS = (
-    *("dtype", "shape", "regime", "wait_policy", "memory_policy", "low", "high", "variant", "knobs", "compiler"),
-    *("flags", "threads", "placement", "n", "p25_ns", "basis"),
+    *("dtype", "shape", "regime", "runtime", "wait_policy", "spin", "memory_policy", "low", "high", "variant"),
+    *("knobs", "compiler"),
+    *("flags", "threads", "placement", "n", "p25_ns", "basis", "doubts"),
 )
-"""Columns of a table's rows, one line for each n that was measured; n and p25_ns empty where none was."""
+"""Columns of a table's rows, one line for each n that was measured; n and p25_ns empty where none was. `doubts`: what
+speaks against that figure, see `advisor.doubts`; empty for none."""
 
 
 def lines(table: Table) -> tuple[dict[str, Any], ...]:
@@ -95,7 +98,9 @@ def _lines(section: Section, row: Row, extra: dict[str, Any]) -> list[dict[str, 
         "dtype": section.dtype,
         "shape": " ".join(f"{name}={value}" for name, value in section.shape),
         "regime": section.regime,
+        "runtime": process.runtime if process else None,
         "wait_policy": process.wait_policy if process else None,
+        "spin": process.spin if process else None,
         "memory_policy": process.memory_policy if process else None,
         "low": row.low,
         "high": row.high,
@@ -107,6 +112,11 @@ def _lines(section: Section, row: Row, extra: dict[str, Any]) -> list[dict[str, 
         "placement": team.placement if team else None,
         "basis": dict(section.extra).get("basis") or "EXACT",
     }
-    told = [(point.n, point.summary.p25_ns) for point in row.points if row.low <= point.n <= row.high]
-    told += [(one["n"], one["time_ns"]) for one in extra.get("published") or ()]
-    return [{**base, "n": n, "p25_ns": ns} for n, ns in told] or [{**base, "n": None, "p25_ns": None}]
+    told = [
+        (point.n, point.summary.p25_ns, ", ".join(doubts(point.raced, point.contended)))
+        for point in row.points
+        if row.low <= point.n <= row.high
+    ]
+    told += [(one["n"], one["time_ns"], "") for one in extra.get("published") or ()]
+    found = [{**base, "n": n, "p25_ns": ns, "doubts": words} for n, ns, words in told]
+    return found or [{**base, "n": None, "p25_ns": None, "doubts": ""}]

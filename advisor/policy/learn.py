@@ -1,6 +1,7 @@
 """Learn a deployment table: from races and first looks to ranges of n.
 
-For each fixed shape, regime and process part (on a device there is none): the best choice at every tuned n; the fewest
+For each fixed shape, regime and process part (on a device there is none): the best choice at every tuned n, which is
+one that was raced, as first looks alone do not rank; the fewest
 ranges that lose no more than a bound there, each one row; and between two rows a border where the log-log interpolated
 times of the two choices cross, also through what was raced at the border. Pure functions of the records; the same
 records give the same table.
@@ -77,8 +78,8 @@ class Beside(NamedTuple):
 class Evidence(NamedTuple):
     """All that is known of one dtype, shape and regime.
 
-    finals: n -> the last final race there; races: every race whose n may be learned from, latest last; looks: n ->
-    choice -> the latest ok first look; stolen: n -> choice -> figures beside one busy neighbour; joules: the same, of
+    finals: n -> the last final race there; races: every race whose n may be learned from, latest last; looks: n that
+    was raced -> choice -> the latest ok first look; stolen: n -> choice -> figures beside one busy neighbour; joules: the same, of
     one call; recalled: the same, what an earlier table has.
     """
 
@@ -102,7 +103,8 @@ def learn(
     Args:
         machine: where everything was measured.
         verdicts: races, in the order they ended; those with purpose heldout are not learned from.
-        trials: first looks, in the order they were taken; failed ones are passed over.
+        trials: first looks, in the order they were taken; failed ones, and those at an n without a final race, are
+            passed over.
         made: when and how.
         beside: measurements in other regimes.
 
@@ -150,11 +152,10 @@ def _evidence(group: Group, verdicts: Sequence[Verdict], trials: Sequence[Measur
     finals = {v.problem.n: v for v in own if v.purpose == "final"}
     hidden = {v.problem.n for v in own if v.purpose == "heldout"} - set(finals)
     races = tuple(v for v in own if v.purpose != "heldout" and v.problem.n not in hidden)
-    unraced = {v.problem.n for v in own} - set(finals)
     looks: dict[int, dict[Choice, Measurement]] = {}
     for trial in trials:
         n = trial.problem.n
-        if _group(trial.problem) == group and trial.status == "ok" and trial.samples_ns and n not in unraced:
+        if _group(trial.problem) == group and trial.status == "ok" and trial.samples_ns and n in finals:
             looks.setdefault(n, {})[trial.choice] = trial
         elif _group(trial.problem) == group and trial.status in FAILED:  # what it was before counts no more
             looks.get(n, {}).pop(trial.choice, None)
@@ -248,7 +249,7 @@ def _memory(choice: Choice) -> str:
 
 def _section(group: Group, process: Process | None, evidence: Evidence, made: Made) -> Section:
     points = _points(process, evidence)
-    fastest = {n: best_at(process, n, evidence) for n in sorted({*evidence.finals, *evidence.looks})}
+    fastest = {n: best_at(process, n, evidence) for n in sorted(evidence.finals)}
     picks = [(n, choice) for n, choice in fastest.items() if choice is not None]
     of = {}
     for objective in OBJECTIVES:
@@ -281,11 +282,8 @@ def _own_figures(race: Verdict, process: Process | None, evidence: Evidence) -> 
 
 
 def _best_for(objective: str, process: Process | None, n: int, evidence: Evidence, fastest: Choice) -> Choice:
-    """The best of a process part at n for an objective; the fastest where no figures say otherwise."""
-    race = evidence.finals.get(n)
-    if race is None:
-        return fastest
-    return _under(best(_own_figures(race, process, evidence), objective, fastest), process)
+    """The best of a process part at a tuned n for an objective; the fastest where no figures say otherwise."""
+    return _under(best(_own_figures(evidence.finals[n], process, evidence), objective, fastest), process)
 
 
 def _with_wins(section: Section, evidence: Evidence, kept: dict[int, Choice]) -> Section:
@@ -313,10 +311,10 @@ def best_at(process: Process | None, n: int, evidence: Evidence) -> Choice | Non
     One-thread choices count for every process part, but do not stand for one whose own choices never raced: those are
     then compared by their first looks. None where nothing of the process part was measured and no such choice won.
     """
-    race = evidence.finals.get(n)
-    if race is not None and counts_for(race.winner, process):
+    race = evidence.finals[n]
+    if counts_for(race.winner, process):
         return _under(race.winner, process)
-    times = {s.choice: s.summary.p25_ns for s in (race.standings if race else ()) if s.summary}
+    times = {s.choice: s.summary.p25_ns for s in race.standings if s.summary}
     times = {choice: time for choice, time in times.items() if counts_for(choice, process)}
     if not any(choice.process == process for choice in times):
         looks = evidence.looks.get(n, {})

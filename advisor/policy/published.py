@@ -47,6 +47,7 @@ from advisor.records import (
     pairs,
 )
 from advisor.topology.placement import UNPINNED
+from advisor.words import many
 
 BASIS = "PUBLISHED"
 
@@ -178,7 +179,7 @@ def _sensible(told: Told) -> Told:
     for one in told.figures:
         known = one.seconds is None or 0 < one.seconds < math.inf
         if not (1 <= one.n <= LARGEST_N and 1 <= one.threads <= MOST_THREADS and known):
-            raise ValueError(f"n = {one.n} on {one.threads} threads in {one.seconds} s cannot be")
+            raise ValueError(f"n = {one.n} on {many(one.threads, 'thread')} in {one.seconds} s cannot be")
     return told
 
 
@@ -188,7 +189,7 @@ def _ranges(kernel: str, name: str, rows: Sequence[dict[str, str]]) -> Told:
         low, high = int(row["n_low"]), int(row["n_high"])
         better, other = int(row["better_threads"]), int(row["other_threads"])
         if low > high or better == other or reached not in (None, low - 1):
-            raise ValueError(f"{low}..{high} on {better} or {other} threads does not follow n = {reached}")
+            raise ValueError(f"{low}..{high} on {better} or {many(other, 'thread')} does not follow n = {reached}")
         reached = high
         for n in (low, high):
             winners.append((n, better))

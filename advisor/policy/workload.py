@@ -24,6 +24,7 @@ from typing import IO, Any, NamedTuple
 from advisor.errors import BadInput, Missing
 from advisor.records import Pairs, pairs
 from advisor.tablefile import read_json
+from advisor.words import many
 
 ANY = ""
 """The kernel of a histogram that counts for every kernel."""
@@ -178,7 +179,7 @@ def from_log(path: str, pattern: str, limit_s: float = LIMIT_S) -> Workload:
         raise BadInput(
             "the expression must find an n in some line",
             got=pattern,
-            next_step=f"none of the {told['unmatched']} lines of {path} has one; try it with grep -P",
+            next_step=f"none of the {many(told['unmatched'], 'line')} of {path} has one; try it with grep -P",
         )
     counts = tuple((int(n), count) for n, count in told["counts"])
     return Workload(pairs({ANY: counts}))

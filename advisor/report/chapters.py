@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-from advisor.policy.launch import FRAGILE, duration
+from advisor.policy.launch import FRAGILE, duration, process_words
 from advisor.records import Machine, Table
 from advisor.report import figures as drawn
 from advisor.report.digest import Dot, HeldOutAt, Key, Step
@@ -15,7 +15,7 @@ from advisor.report.material import Material
 from advisor.report.page import Part, figures, paragraph, points, table
 from advisor.report.traffic import Moved, ReadFloor
 from advisor.show import choice_words
-from advisor.topology.facts import many
+from advisor.words import many
 
 MOST_SESSIONS = 40
 
@@ -104,7 +104,8 @@ def _summary(told: Told) -> str:
         for one in told.held:
             product *= one.regret
         mean, worst = product ** (1 / len(told.held)) - 1, max(one.regret for one in told.held) - 1
-        words.append(f"At {len(told.held)} held-out sizes {mean:.1%} above the best known time, at most {worst:.1%}.")
+        most = f", at most {worst:.1%}" if len(told.held) > 1 else ""
+        words.append(f"At {many(len(told.held), 'held-out size')} {mean:.1%} above the best known time{most}.")
     else:
         words.append("No size was held out.")
     fragile = [step.n for step in told.steps if (_fragility(step) or 0.0) >= FRAGILE]
@@ -124,22 +125,22 @@ def _choices(steps: Iterable[Step]) -> str:
     """What the table says at each tuned n."""
     rows = []
     for step in steps:
-        team, process, point = step.choice.team, step.choice.process, step.point
+        team, process = step.choice.team, step.choice.process
         ns = step.ns
         rows.append(
             [
                 str(step.n),
                 "-" if ns is None else duration(ns),
-                f"{step.default_ns / ns:.2f}x" if ns and step.default_ns else "-",
+                "-" if step.gain is None else f"{step.gain:.2f}x",
                 _times(_fragility(step)),
                 "-" if step.regret is None else f"{step.regret - 1:.1%}",
                 "-" if team is None else str(team.threads),
                 "-" if team is None else team.placement or "the array as it stands",
-                "-" if process is None else process.wait_policy + ("" if process.spin is None else f" {process.spin}"),
-                choice_words(step.choice) + (" (contended)" if point is not None and point.contended else ""),
+                "-" if process is None else process_words(process),
+                choice_words(step.choice) + "".join(f" ({word})" for word in step.doubts),
             ]
         )
-    head = ("n", "time", "vs default", "busy", "regret", "threads", "placement", "wait", "run")
+    head = ("n", "time", "vs default", "busy", "regret", "threads", "placement", "process", "run")
     return table(head, rows, (0, 1, 2, 3, 4, 5))
 
 
@@ -188,7 +189,11 @@ def failed(found: Failures) -> Part:
         body += table(("kernel", "variant", "status", "trials", "n", "reason"), rows, (3,))
     else:
         body += paragraph("No trial of the log failed." if counts else "There is no log to tell.", "soft")
-    more = f"{found.more} more kinds of failure are in the log." if found.more else ""
+    more = (
+        f"{many(found.more, 'more kind', 'more kinds')} of failure {'is' if found.more == 1 else 'are'} in the log."
+        if found.more
+        else ""
+    )
     return Part("failed", "What failed and why", body + (paragraph(more) if more else ""))
 
 

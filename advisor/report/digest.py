@@ -12,7 +12,7 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from advisor import codec
+from advisor import codec, doubts
 from advisor.errors import AdvisorError
 from advisor.records import Choice, Pairs, Point, Row, Section, Table, pairs
 from advisor.search.samples import smooth_p25
@@ -65,7 +65,8 @@ class Step(NamedTuple):
     """The table's choice at one n that it speaks of.
 
     `ns`: its time, measured or as others published it. `point`: all figures of a measurement. `regret`: from the latest
-    race there. `basis`: EXACT where it was measured here. Figures are None where there are none.
+    race there. `basis`: EXACT where it was measured here. `gain`: as `advisor recommend` says it. None: no such
+    figure.
     """
 
     n: int
@@ -75,6 +76,12 @@ class Step(NamedTuple):
     default_ns: float | None
     regret: float | None
     basis: str = "EXACT"
+    gain: float | None = None
+
+    @property
+    def doubts(self) -> tuple[str, ...]:
+        """What speaks against its figures."""
+        return () if self.point is None else doubts.doubts(self.point.raced, self.point.contended)
 
 
 class HeldOutAt(NamedTuple):
@@ -193,7 +200,11 @@ def path(table: Table, key: Key, records: Sequence[Json]) -> tuple[Step, ...]:
             ns = _published_ns(row, n) if point is None else point.summary.p25_ns
             basis = str(dict(section.extra).get("basis") or "EXACT")
             regret = regrets.get((n, row.choice))
-            found.append(Step(n, row.choice, ns, point, _default_ns(section, n), regret, basis))
+            default = next((point for point in section.default_points if point.n == n), None)
+            default_ns = None if default is None else default.summary.p25_ns
+            contended = any(one is not None and one.contended for one in (point, default))
+            gain = doubts.gain(ns, default_ns, contended)
+            found.append(Step(n, row.choice, ns, point, default_ns, regret, basis, gain))
     return tuple(found)
 
 
@@ -210,10 +221,6 @@ def _published_ns(row: Row, n: int) -> float | None:
 def sections_of(table: Table, key: Key) -> tuple[Section, ...]:
     """Sections of one problem, one a process part."""
     return tuple(s for s in table.sections if (table.kernel, s.dtype, s.shape, s.regime) == key)
-
-
-def _default_ns(section: Section, n: int) -> float | None:
-    return next((point.summary.p25_ns for point in section.default_points if point.n == n), None)
 
 
 def _regrets(key: Key, records: Iterable[Json]) -> dict[tuple[int, Choice], float]:

@@ -9,11 +9,12 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from typing import Any, NamedTuple
 
-from advisor.policy.launch import duration
+from advisor.policy.launch import duration, process_words
 from advisor.records import Choice
 from advisor.report.digest import Dot, HeldOutAt, Step
 from advisor.report.traffic import Moved, ReadFloor
 from advisor.show import choice_words
+from advisor.words import many
 
 CHOSEN, DEFAULT, BUSY, FLOOR = "#d6278a", "#8a8f98", "#e07b00", "#2a9d55"
 """Colours of the chosen path, the default choice, times beside a busy neighbour and rates read; seen on white and on
@@ -61,10 +62,9 @@ def choice_lines(choice: Choice) -> str:
     team, process = choice.team, choice.process
     words = [choice_words(choice)]
     if team is not None:
-        words.append(f"{team.threads} threads, {team.placement or 'the array as it stands'}")
+        words.append(f"{many(team.threads, 'thread')}, {team.placement or 'the array as it stands'}")
     if process is not None:
-        spin = "" if process.spin is None else f", spin {process.spin}"
-        words.append(f"wait policy {process.wait_policy}{spin}, memory {process.memory_policy or 'default'}")
+        words.append(process_words(process))
     return "<br>".join(map(escape, words))
 
 
@@ -148,7 +148,7 @@ def _path(steps: Sequence[Step]) -> Json:
 
 
 def _step_text(step: Step) -> str:
-    time = "no time known" if step.ns is None else duration(step.ns)
+    time = ", ".join(["no time known" if step.ns is None else duration(step.ns), *step.doubts])
     return f"chosen at n = {step.n}, {escape(time)}<br>{choice_lines(step.choice)}"
 
 

@@ -9,7 +9,7 @@ from advisor.report import chapters, digest, failures, page, traffic
 from advisor.report.figures import Figure
 from advisor.report.material import Material
 from advisor.report.page import Page, Part
-from advisor.topology.facts import many
+from advisor.words import many
 
 MOST_BYTES = 3_000_000
 """What figures may take beside plotly.js, which has 5 MB: a page that mails and phones still take."""
@@ -101,4 +101,4 @@ def _name(material: Material) -> str:
         return material.tables[0].hardware_id
     if found.limits_id == "device" and found.gpus:
         return found.gpus[0].name or "a GPU"
-    return f"{found.model_name or 'a machine'}, {len(found.allowed_cpus)} CPUs"
+    return f"{found.model_name or 'a machine'}, {many(len(found.allowed_cpus), 'CPU')}"

@@ -18,7 +18,7 @@ from advisor.search.run import Limits, Run
 ROUNDS = 14
 """Rounds of a crossing heat: it places a border, which moves little with a few percent."""
 
-PASSES = 2
+PASSES = ("borders", "borders, once more")
 """So often a border is measured and moved: after two, interpolation has two figures close to it."""
 
 NEAR = 1.1
@@ -97,7 +97,8 @@ def cross(run: Run) -> None:
     A final whose winner was clearly beaten meanwhile has another one afterwards.
     """
     heats = crossings(run.verdicts)
-    run.progress.stage("crossings", len(heats))
+    if heats:
+        run.progress.stage("crossings", len(heats))
     until = run.deadline_before(STOLEN_SHARE)
     took = 0.0
     for heat in heats:
@@ -106,14 +107,15 @@ def cross(run: Run) -> None:
             continue
         took = max(took, _race(run, heat, until))
     run.verdicts = list(overturned(run.verdicts))
-    for _ in range(PASSES):
-        took = _refine(run, until, took)
+    for name in PASSES:
+        took = _refine(run, name, until, took)
 
 
-def _refine(run: Run, until: float, took: float) -> float:
+def _refine(run: Run, name: str, until: float, took: float) -> float:
     """One heat at each border; none begins that would end too late by what the longest one took, which is returned."""
     heats = borders(run.verdicts)
-    run.progress.stage("borders", len(heats))
+    if heats:
+        run.progress.stage(name, len(heats))
     for heat in heats:
         if run.out_of_time(until - took):
             break

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from advisor.records import Measurement
+from advisor.words import many
 
 TOLD = ("wrong", "crashed", "timeout")
 """Statuses that speak against a variant. What was skipped was not possible here, or there was no room."""
@@ -24,5 +25,5 @@ def failures(trials: Iterable[Measurement]) -> list[str]:
 def _line(variant: str, status: str, found: list[Measurement]) -> str:
     sizes = ", ".join(str(n) for n in sorted({trial.problem.n for trial in found}))
     reason = " ".join(found[0].reason.split())[:REASON_CHARACTERS]
-    choices = "1 choice" if len(found) == 1 else f"{len(found)} choices"
+    choices = many(len(found), "choice")
     return f"{variant}: {choices} {status} at n = {sizes} ({reason})"

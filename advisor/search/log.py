@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 from advisor.codec import SCHEMAS, check_schema, dumps, loads, schema_of
 from advisor.errors import AdvisorError, BadInput, Busy, Missing, SchemaError
+from advisor.words import many
 
 KINDS = ("session", "trial", "race", "verdict", "counters")
 """Kinds this program knows; records of other kinds are skipped with a note."""
@@ -273,7 +274,7 @@ def _unpacked(raw: bytes, path: str) -> bytes:
 def _few(notes: list[str], path: str) -> tuple[str, ...]:
     """The first notes, and how many more there are: a damaged log has thousands, which nobody reads."""
     more = len(notes) - MOST_NOTES
-    return tuple(notes) if more <= 0 else (*notes[:MOST_NOTES], f"{path}: {more} more such lines")
+    return tuple(notes) if more <= 0 else (*notes[:MOST_NOTES], f"{path}: {many(more, 'more such line')}")
 
 
 def _parse(line: bytes, where: str, last: bool) -> tuple[dict[str, Any] | None, str]:

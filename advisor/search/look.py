@@ -18,6 +18,7 @@ from advisor.search.plan import EXCHANGE, LEAST_FINALISTS, most_trials
 from advisor.search.run import Run, value_of
 from advisor.search.sampler import BATCH, FRESH, Batches, ListSampler
 from advisor.search.space import binary, cpu_budget
+from advisor.words import many
 
 if TYPE_CHECKING:
     from optuna.study import Study
@@ -361,7 +362,7 @@ def _batch(hunt: Hunt, until: float) -> str:
         if run.out_of_time(until):
             return "the time is used"
         _tell(hunt.study, trial, run.look(problem, choice))
-        run.progress.advance(f"n={problem.n}: {_done(hunt.study)} looks")
+        run.progress.advance(f"n={problem.n}: {many(_done(hunt.study), 'look')}")
     run.log.sync()
     return ""
 

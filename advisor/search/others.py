@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection
 from typing import NamedTuple
 
 from advisor.records import Pairs, pairs
+from advisor.words import many
 
 STEAL, OTHERS, DELAY = 0.01, 0.05, 0.10
 """Above these a machine is not quiet: 1 % of steal hides a 1 % difference, a twentieth of all CPUs' time is a busy core
@@ -99,7 +100,8 @@ def _reasons(
     steal: float | None, others: float | None, delay: float | None, users: tuple[User, ...]
 ) -> tuple[str, ...]:
     named = ", ".join(
-        f"{user.name}{f' x{user.processes}' if user.processes > 1 else ''} {user.cpus:.2g} CPUs" for user in users
+        f"{user.name}{f' x{user.processes}' if user.processes > 1 else ''} {many(float(f'{user.cpus:.2g}'), 'CPU')}"
+        for user in users
     )
     told = (
         (steal, STEAL, "{:.1%} of the CPUs' time is stolen by the hypervisor"),

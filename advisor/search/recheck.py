@@ -12,6 +12,7 @@ from advisor.records import Choice, Measurement, Problem, Section, Table
 from advisor.search.known import FAILED, Failed, same_program, without
 from advisor.search.request import Outcome, Progress
 from advisor.search.run import Clock
+from advisor.words import many
 
 LEAST_S = 1.0
 """No check starts with less time left: a worker alone takes a good part of it to start."""
@@ -94,7 +95,7 @@ def recheck(
         return left._replace(interrupted=True)
     except Exception as error:  # a check that breaks must not cost the table that hours of measuring made
         return _with_note(left, f"the winners were not all run again in a fresh process: {error}")
-    return _with_note(left, f"after {MOST_PASSES} rounds of failures the last winners were not run again")
+    return _with_note(left, f"after {many(MOST_PASSES, 'round')} of failures the last winners were not run again")
 
 
 def _is_new(problem: Problem, before: Measurement) -> bool:

@@ -16,6 +16,7 @@ import numpy as np
 
 from advisor.errors import AdvisorError, BadInput
 from advisor.search import t4
+from advisor.words import many
 
 Array = np.ndarray[Any, Any]
 
@@ -144,8 +145,8 @@ def recorded(space: t4.Space) -> Recorded:
         ~np.isfinite(times),
         (
             *space.notes,
-            *([f"{out} results outside the constraints are no part of the space"] if out else []),
-            *([f"{twice} results of a configuration that was there already were put with it"] if twice else []),
+            *([f"{many(out, 'result')} outside the constraints: no part of the space"] if out else []),
+            *([f"{many(twice, 'result')} of a configuration that was there already: put with it"] if twice else []),
         ),
     )
 

@@ -20,6 +20,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from advisor.errors import BadInput, Missing
+from advisor.words import many
 
 VERSION = "1.0.0"
 """The schema version that is written; any version is read."""
@@ -91,9 +92,9 @@ def read(path: str | os.PathLike[str]) -> Space:
     scale = unit_ms(metadata.get("timeunit", "milliseconds"), name)
     results = [found for entry in entries if (found := _result(entry, scale, name)) is not None]
     if not results:
-        raise BadInput(f"{name} must have a result with a configuration", got=f"{len(entries)} results")
+        raise BadInput(f"{name} must have a result with a configuration", got=many(len(entries), "result"))
     lost = len(entries) - len(results)
-    notes = (f"{name}: {lost} results without a configuration left out",) if lost else ()
+    notes = (f"{name}: {many(lost, 'result')} without a configuration left out",) if lost else ()
     kernel, device = _names(name)
     return Space(kernel, device or str(metadata.get("device") or ""), tuple(results), notes)
 

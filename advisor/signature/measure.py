@@ -27,6 +27,7 @@ from advisor.search.samples import summary
 from advisor.search.space import Toolchain, cpu_budget, teams
 from advisor.signature import quiet
 from advisor.signature.records import ForkJoin, Peak, Read, Signature
+from advisor.words import many
 
 if TYPE_CHECKING:
     from advisor.search.request import Progress
@@ -83,7 +84,7 @@ class Bench:
 
     def missing(self) -> tuple[str, ...]:
         """Sentences on what could not be measured."""
-        late = (f"{kernel}: no time for {count} of its measurements" for kernel, count in self.untimed.items())
+        late = (f"{kernel}: no time for {many(count, 'measurement')} of it" for kernel, count in self.untimed.items())
         return (*self.failed, *late)
 
     def pool(self, kernel: str) -> tuple[KernelSpec, Variant, Executor]:
@@ -94,7 +95,7 @@ class Bench:
     def take(self, pool: Executor, problem: Problem, choice: Choice, samples: int) -> tuple[float, ...]:
         """Samples of one choice; none, with a note, when it failed or the time is up."""
         team = choice.team or Team(1, "")
-        what = f"{problem.kernel} with {team.threads} threads, placement {team.placement or '(as it stands)'}"
+        what = f"{problem.kernel} with {many(team.threads, 'thread')}, placement {team.placement or '(as it stands)'}"
         if self.late():
             self.untimed[problem.kernel] += 1
             return ()

@@ -14,6 +14,7 @@ from advisor.records import Machine, Row, Table
 from advisor.topology.array import CpuArray, live, pattern
 from advisor.topology.files import span
 from advisor.topology.software import COMPILERS, OPENMP
+from advisor.words import many
 
 EXACT, STALE, NEVER = "EXACT stays", "STALE", "never EXACT"
 ORDER = (EXACT, STALE, NEVER)
@@ -90,7 +91,7 @@ def _text(machine: Machine, name: str) -> str:
         "model_name": lambda m: str(m.model_name),
         "isa": lambda m: " ".join(m.isa) or "none",
         "array": lambda m: form(m.array),
-        "array.cpus": lambda m: f"holes elsewhere: {form(m.array)} with {len(m.online_cpus)} CPUs",
+        "array.cpus": lambda m: f"holes elsewhere: {form(m.array)} with {many(len(m.online_cpus), 'CPU')}",
         "caches": lambda m: " ".join(f"{level} {size}" for level, size in m.caches._asdict().items()),
         "gpus": lambda m: ", ".join(gpu.name or "unnamed" for gpu in m.gpus) or "none",
     }[name]
@@ -212,12 +213,15 @@ def follows(found: Comparison, tables: Iterable[tuple[str, Table]]) -> Compariso
 def _reached(name: str, table: Table, verdict: str, changed: set[str]) -> str:
     rows = [row for section in table.sections for row in section.rows]
     if verdict == NEVER:
-        return f"{name}: none of its {len(rows)} rows is EXACT here"
+        return f"{name}: none of its {many(len(rows), 'row')} is EXACT here"
     reached = [changed & _needs(row) for row in rows]
     stale = [fields for fields in reached if fields]
     if not stale:
-        return f"{name}: all {len(rows)} rows stay EXACT"
-    return f"{name}: {len(stale)} of {len(rows)} rows are STALE ({', '.join(sorted(frozenset().union(*stale)))})"
+        return (
+            f"{name}: the one row stays EXACT" if len(rows) == 1 else f"{name}: all {many(len(rows), 'row')} stay EXACT"
+        )
+    changed_fields = ", ".join(sorted(frozenset().union(*stale)))
+    return f"{name}: {len(stale)} of {many(len(rows), 'row')} {'is' if len(stale) == 1 else 'are'} STALE ({changed_fields})"
 
 
 def _needs(row: Row) -> set[str]:

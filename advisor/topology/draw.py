@@ -21,6 +21,7 @@ from advisor.topology.array import ABSENT
 from advisor.topology.boxes import Box, Core, Thread, boxes, tail
 from advisor.topology.facts import WIDTH, facts, head, team_line, wrap
 from advisor.topology.files import span
+from advisor.words import many
 
 _SHOWN_ALIKE = 2
 _MOST_CELLS = 24
@@ -92,7 +93,9 @@ def _alike(found: Sequence[Box], width: int, lines: Lines) -> list[Block]:
         blocks += [_box(box, width, lines) for box in found[first : first + shown]]
         if shown < count:
             rest = [cpu for box in found[first + shown : first + count] for cpu in box.cpus]
-            text = f"{count - shown} more {found[first].axis} groups alike" + (f": CPUs {span(rest)}" if rest else "")
+            text = f"{many(count - shown, f'more {found[first].axis} group')} alike" + (
+                f": CPUs {span(rest)}" if rest else ""
+            )
             blocks.append([Text(line) for line in wrap(_REMARK, text, width)])
     return blocks
 
@@ -180,7 +183,7 @@ def _cells(cores: Sequence[Core], width: int) -> Block:
     cells = [_cell(core) for core in there]
     if len(cells) > _MOST_CELLS and len({_look(core) for core in there}) == 1:
         cpus = [thread.cpu for core in there for thread in core.threads if thread.cpu is not None]
-        note = [f"({len(cells)} cores: CPUs {span(cpus)})", *note]
+        note = [f"({many(len(cells), 'core')}: CPUs {span(cpus)})", *note]
         cells = [*cells[:3], Text("..."), cells[-1]]
     wide = max(cell.cell_len for cell in cells)
     each = max(1, (width + 2) // (wide + 2))

@@ -9,6 +9,7 @@ from advisor.topology.array import size
 from advisor.topology.boxes import bytes_text
 from advisor.topology.files import span
 from advisor.topology.limits import Limits, budget
+from advisor.words import many
 
 WIDTH = 80
 
@@ -53,7 +54,7 @@ def team_line(chosen: Sequence[int]) -> list[str]:
 def _limits(machine: Machine) -> str:
     reach, online = len(machine.allowed_cpus), len(machine.online_cpus)
     limits = Limits(machine.allowed_cpus, machine.allowed_mems, machine.cpu_quota, machine.memory_limit_bytes, ())
-    quota = "no CPU quota" if machine.cpu_quota is None else f"quota {machine.cpu_quota:g} CPUs"
+    quota = "no CPU quota" if machine.cpu_quota is None else f"quota {many(machine.cpu_quota, 'CPU')}"
     memory = "" if machine.memory_limit_bytes is None else f"; memory limit {bytes_text(machine.memory_limit_bytes)}"
     where = (
         "all CPUs in reach" if reach == online else f"CPUs {span(machine.allowed_cpus)} in reach ({reach} of {online})"
@@ -98,11 +99,6 @@ def _gpu(gpu: Gpu) -> str:
         "" if gpu.mig in (None, "disabled") else f"MIG {gpu.mig}",
     ]
     return ", ".join(part for part in parts if part)
-
-
-def many(count: int, noun: str) -> str:
-    """`1 core`, `2 cores`."""
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def wrap(label: str, text: str, width: int = WIDTH) -> list[str]:

@@ -19,6 +19,7 @@ from __future__ import annotations
 from advisor.errors import PlacementError
 from advisor.topology import ordering
 from advisor.topology.array import ABSENT, CpuArray, is_flat, live, ravel, take, transpose
+from advisor.words import many
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -184,7 +185,7 @@ def evaluate(
         raise PlacementError(
             "a placement must offer a CPU to every thread",
             got=threads,
-            allowed=f"1 to {len(cpus)} threads for {expression!r} on this machine",
+            allowed=f"1 to {many(len(cpus), 'thread')} for {expression!r} on this machine",
             next_step="ask for fewer threads or widen the mask",
         )
     return cpus[:threads]

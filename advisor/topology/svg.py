@@ -15,6 +15,7 @@ from advisor.records import Machine
 from advisor.topology.boxes import Box, Core, Thread, boxes, tail
 from advisor.topology.facts import facts, head, team_line
 from advisor.topology.files import span
+from advisor.words import many
 
 FONT = 12.0
 LETTER = 7.3
@@ -61,7 +62,7 @@ def svg(machine: Machine, chosen: Sequence[int] = ()) -> str:
     width = max(top.width, max(map(len, words)) * LETTER) + 2 * GAP
     height = top.height + 3 * GAP + LINE * len(words)
     lines = [_text(GAP, top.height + 3 * GAP + LINE * i + FONT / 2, word) for i, word in enumerate(words) if word]
-    title = f"{machine.model_name or 'machine'}, {len(machine.online_cpus)} CPUs"
+    title = f"{machine.model_name or 'machine'}, {many(len(machine.online_cpus), 'CPU')}"
     return "\n".join(
         [
             f'<svg xmlns="http://www.w3.org/2000/svg" class="{SCOPE}" width="{width:g}" height="{height:g}" '
@@ -118,9 +119,7 @@ def _box(box: Box) -> Piece:
 def _holes(count: int) -> Piece:
     """So many cores that are not there, as one dashed frame."""
     width, height = 8 * LETTER + GAP, 2 * LINE + GAP
-    shape = (
-        f'<rect class="hole" width="{width:g}" height="{height:g}" fill="{HOLE}"><title>{count} holes</title></rect>'
-    )
+    shape = f'<rect class="hole" width="{width:g}" height="{height:g}" fill="{HOLE}"><title>{many(count, "hole")}</title></rect>'
     return Piece(width, height, (shape, _text(GAP / 2, LINE, f"-- x {count}" if count > 1 else "--")))
 
 

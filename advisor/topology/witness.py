@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from advisor.records import Machine
 from advisor.topology import lscpu
 from advisor.topology.files import span
+from advisor.words import many
 
 _WHY = {
     "core": "the kernel's sibling lists, since core ids repeat",
@@ -45,7 +46,7 @@ def _cpus(said: lscpu.Said, machine: Machine) -> tuple[str, ...]:
     if told is None or told == machine.online_cpus:
         return ()
     return (
-        f"lscpu lists {len(told)} online CPUs ({_cut(span(told))}), advisor {len(machine.online_cpus)} "
+        f"lscpu lists {many(len(told), 'online CPU')} ({_cut(span(told))}), advisor {len(machine.online_cpus)} "
         f"({_cut(span(machine.online_cpus))}); believed: the kernel's online list",
     )
 
@@ -61,7 +62,7 @@ def _groups(said: lscpu.Said, machine: Machine) -> tuple[str, ...]:
             continue
         odd = min(_sets(told) - _sets(known), key=min)
         found.append(
-            f"lscpu has {len(told)} {name} groups, among them CPUs {_cut(span(odd))}, advisor {len(known)} others; "
+            f"lscpu has {many(len(told), f'{name} group')}, among them CPUs {_cut(span(odd))}, advisor {len(known)} others; "
             f"believed: {why}"
         )
     return tuple(found)
@@ -91,8 +92,8 @@ def _counts(said: lscpu.Said, machine: Machine) -> tuple[str, ...]:
             found.append(f"lscpu's summary says {told} {what}, advisor {ours}; believed: {why}")
     if threads and cores and sockets and threads * cores * sockets != len(machine.online_cpus):
         found.append(
-            f"lscpu's summary says {sockets} sockets x {cores} cores x {threads} threads = "
-            f"{threads * cores * sockets} CPUs, {len(machine.online_cpus)} are online; its three figures are not used: "
+            f"lscpu's summary says {many(sockets, 'socket')} x {many(cores, 'core')} x {many(threads, 'thread')} = "
+            f"{many(threads * cores * sockets, 'CPU')}, {len(machine.online_cpus)} are online; its three figures are not used: "
             "they suppose that all cores are alike and online"
         )
     return tuple(found)
@@ -121,5 +122,6 @@ def core_count_notes(told: int | None, machine: Machine) -> tuple[str, ...]:
     if told is None or told == machine.cores:
         return ()
     if not 1 <= told <= len(machine.online_cpus):
-        return (f"psutil counts {told} cores on {len(machine.online_cpus)} CPUs, which cannot be; it is ignored",)
-    return (f"psutil counts {told} cores, advisor {machine.cores}; believed: the kernel's sibling lists",)
+        where = f"{many(told, 'core')} on {many(len(machine.online_cpus), 'CPU')}"
+        return (f"psutil counts {where}, which cannot be; it is ignored",)
+    return (f"psutil counts {many(told, 'core')}, advisor {machine.cores}; believed: the kernel's sibling lists",)

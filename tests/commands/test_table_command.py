@@ -6,15 +6,16 @@ import shutil
 
 import pytest
 import tabling
-from tabling import here, machine, write, write_machine
+from tabling import FOUR, MADE, ONE, SPIN, choice, figures, here, machine, race, write, write_machine
 from typer.testing import CliRunner
 
 from advisor import gather, paths, site, tablefile
 from advisor.cli import app
 from advisor.lookup import Policy
 from advisor.policy import history, ledger
-from advisor.policy.store import load_table, put, with_id
-from advisor.records import pairs
+from advisor.policy.learn import learn
+from advisor.policy.store import load_table, put, save_table, with_id
+from advisor.records import Standing, Team, pairs
 
 
 @pytest.fixture
@@ -92,6 +93,40 @@ def test_the_difference_of_two_tables_is_told_by_ranges_of_n(folder):
     assert (change["what"], change["ratio"]) == ("threads 1 -> 4", pytest.approx(4000 / 5000))
     assert "threads 1 -> 4" in run("diff", first, "decode")
     assert "the same choices" in run("diff", "decode", second)
+
+
+def alike():
+    """Two process parts that differ in their spin count alone, one of them known of a few contended samples."""
+    spin = choice(threads=4, process=SPIN)
+    rough = race(64, {FOUR: 1000.0, ONE: 9000.0})
+    few = Standing(spin, "slower", figures(3000.0)._replace(samples=3), 3.0, None, contended=True)
+    rough = rough._replace(standings=(*rough.standings, few))
+    return learn(machine(), [rough], [], MADE)
+
+
+def test_rows_that_differ_in_a_spin_count_do_not_look_alike(folder):
+    path = os.path.join(folder, "decode.table.json")
+    os.unlink(path)
+    save_table(path, alike())
+    shown = run("show", "decode")
+    rows = [line for line in shown.splitlines() if "float32" in line]
+    assert ("spin" in shown, len(rows), len({line.split("0123")[0] for line in rows})) == (True, 2, 2)
+    assert any("10000" in line and "(few" in line for line in rows)
+    line = next(line for line in run("export", "decode", "--format", "csv").splitlines() if "10000" in line)
+    assert line.endswith('EXACT,"few samples, contended"')
+    other = alike()
+    moved = tuple(
+        s._replace(rows=tuple(r._replace(choice=r.choice._replace(team=Team(3, ""))) for r in s.rows))
+        for s in other.sections
+    )
+    put(os.path.join(folder, "other.table.json"), with_id(other._replace(sections=moved)))
+    changes = run("diff", "decode", os.path.join(folder, "other.table.json"))
+    told_apart = [line for line in changes.splitlines() if "->" in line]
+    assert ["spin 10000" in line for line in told_apart].count(True) == 1 < len(told_apart)
+
+
+def test_usual_columns_that_tell_nothing_apart_are_left_out(folder):
+    assert not {"spin", "memory_policy", "runtime", "compiler", "flags"} & set(run("show", "decode").split())
 
 
 def test_a_rollback_counts_at_once_and_is_in_the_history(folder):

@@ -5,7 +5,7 @@ import math
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tabling import DEFAULT, FOUR, MADE, ONE, PASSIVE, TWO, choice, look, machine, race, table
+from tabling import DEFAULT, FOUR, MADE, ONE, PASSIVE, SPIN, TWO, choice, look, machine, race, table
 
 from advisor.errors import BadInput
 from advisor.policy.learn import Beside, choose, learn, with_heldout
@@ -79,12 +79,13 @@ def test_every_n_of_the_tuned_region_lies_in_exactly_one_row(winners):
         assert choose(section, 2**i) == winner
 
 
-def test_an_n_without_a_race_takes_the_best_first_look():
-    looks = [look(256, ONE, 700.0), look(256, TWO, 500.0), look(256, FOUR, 1.0, status="crashed")]
-    section = only(learn(machine(), [race(64, {FOUR: 4.0, ONE: 1.0})], looks, MADE))
-    assert section.tuned_n == (64, 256)
-    assert choose(section, 256) == TWO
-    assert [(p.n, p.raced) for p in section.rows[-1].points] == [(256, False)]
+@pytest.mark.parametrize("n", [16, 128, 1024])
+def test_an_n_of_which_no_race_ended_is_not_tuned(n):
+    """First looks alone do not rank, and the gate compares races: the next tuning has that n to add."""
+    races = [race(64, {FOUR: 4.0, ONE: 1.0}), race(256, {FOUR: 4.0, ONE: 1.0})]
+    made = learn(machine(), races, [look(n, ONE, 700.0), look(n, PASSIVE_FOUR, 500.0)], MADE)
+    assert made == learn(machine(), races, [], MADE)
+    assert only(made).tuned_n == (64, 256)
 
 
 def test_each_process_part_gets_a_section_and_one_thread_counts_for_all():
@@ -237,17 +238,20 @@ def test_points_carry_fragility_and_what_was_contended():
     verdicts, stolen = raced_and_stolen()
     standings = tuple(s._replace(contended=s.choice == FOUR) for s in verdicts[0].standings)
     verdicts[0] = verdicts[0]._replace(standings=standings)
-    made = learn(machine(), verdicts, [noisy(4096, FOUR, 900.0)], MADE, Beside(stolen))
+    made = learn(machine(), verdicts, [noisy(64, choice(threads=4, process=SPIN), 300.0)], MADE, Beside(stolen))
     points = {point.n: point for point in sections(made)[DEFAULT].rows[0].points}
     assert points[64].fragility == pytest.approx(points[64].stolen.mean_ns / 100.0, rel=1e-3)
-    assert [points[n].contended for n in (64, 1024, 4096)] == [True, False, True]
+    assert [points[n].contended for n in (64, 1024)] == [True, False]
+    (looked,) = sections(made)[SPIN].rows[0].points
+    assert (looked.n, looked.raced, looked.contended) == (64, False, True)
     assert points[1024].joules is None
 
 
 def test_looks_that_drift_are_compared_by_their_corrected_times():
-    looks = [look(256, ONE, 500.0), look(256, TWO, 600.0)._replace(conditions=pairs({"drift": 1.5}))]
-    section = only(learn(machine(), [race(64, {FOUR: 4.0, ONE: 1.0})], looks, MADE))
-    assert choose(section, 256) == TWO
+    passive_two = choice(threads=2, process=PASSIVE)
+    drifted = look(64, passive_two, 600.0)._replace(conditions=pairs({"drift": 1.5}))
+    made = learn(machine(), [race(64, {FOUR: 400.0, TWO: 300.0})], [look(64, PASSIVE_FOUR, 500.0), drifted], MADE)
+    assert choose(sections(made)[PASSIVE], 64) == passive_two
 
 
 # --- the fewest ranges, borders that were measured ---

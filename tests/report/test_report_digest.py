@@ -4,12 +4,15 @@ import json
 
 import pytest
 from report_fixtures import FOUR, NASTY, ONE, SIZES, TWO, folder, records, times
-from tabling import SHAPE, machine, problem
+from tabling import MADE, SHAPE, choice, machine, problem, race, write, write_machine
 
 from advisor import codec
 from advisor.errors import BadInput, Missing
+from advisor.lookup import Policy
+from advisor.policy.learn import learn
 from advisor.records import Point, pairs
-from advisor.report import digest, failures, figures, material, page, traffic, write
+from advisor.report import chapters, digest, failures, figures, material, page, traffic
+from advisor.report import write as reporting
 from advisor.report.digest import Key
 from advisor.search import log
 
@@ -136,7 +139,7 @@ def test_no_record_keeps_the_page_from_being_made(found):
     """Every entry of a session, a look, a failure and a race in turn; times stay finite, and good records count."""
     kinds = [records()[i] for i in (0, 1, -5, -1)]
     odd = [one for record in kinds for value in ODD for one in changed(record, value)]
-    made = write.report(found._replace(records=(*records(), *odd)), "now")
+    made = reporting.report(found._replace(records=(*records(), *odd)), "now")
     assert "NaN" not in page.html(made, "")
     drawn = {one.n for own in digest.timed(odd).values() for one in own}
     assert drawn <= {1, 5, 1024, 4096, 8192, 16384}
@@ -217,3 +220,22 @@ def test_what_is_not_known_here_has_no_prediction(found):
     assert traffic.moved(KEY._replace(kernel="elsewhere"), steps) == ()
     assert traffic.moved(KEY._replace(shape=(("rows", 3),)), steps) == ()
     assert {one.gb_per_s for one in traffic.moved(KEY._replace(dtype="int3"), steps)} == {None}
+
+
+@pytest.mark.parametrize("whose", [0, 1])
+def test_a_gain_is_withheld_and_doubts_are_said_as_a_lookup_does(whose, tmp_path):
+    """One of the two contended: the ratio would say more about the neighbours."""
+    four, one = choice(threads=4), choice(threads=1)
+    verdict = race(64, {four: 4000.0, one: 1000.0})
+    standings = [s._replace(contended=index == whose) for index, s in enumerate(verdict.standings)]
+    few = race(128, {four: 4000.0, one: 1000.0})
+    rough = tuple(s._replace(summary=s.summary._replace(samples=7)) for s in few.standings)
+    table = learn(machine(), [verdict._replace(standings=tuple(standings)), few._replace(standings=rough)], [], MADE)
+    steps = digest.path(table, digest.keys([table])[0], ())
+    policy = Policy.load(write(tmp_path, table), machine=write_machine(tmp_path, machine()))
+    assert [step.gain for step in steps] == [policy.choose("decode", n).gain for n in (64, 128)] == [None, 4.0]
+    assert [step.doubts for step in steps] == [("contended",) if whose else (), ("few samples",)]
+    said = [policy.choose("decode", n).warnings for n in (64, 128)]
+    assert [[one.split(":")[0] for one in told] for told in said] == [list(step.doubts) for step in steps]
+    told = "".join(chapters._choices(steps))
+    assert ("(few samples)" in told, "(contended)" in told) == (True, bool(whose))

@@ -308,6 +308,7 @@ def test_progress_is_told(tmp_path):
     asked, heard = request(sizes=(256, 4096), budget_s=60.0), Heard()
     go(asked, executor(asked), tmp_path, progress=heard)
     assert heard.stages[:2] == ["n=256", "n=4096"]
+    assert len(heard.stages) == len(set(heard.stages))
     assert heard.steps > 20
     assert heard.left == sorted(heard.left, reverse=True)
     assert heard.left[0] == 60.0

@@ -5,6 +5,7 @@ from __future__ import annotations
 from advisor.answers import Answer
 from advisor.errors import BadInput
 from advisor.policy.launch.values import cpus, of_host, runs
+from advisor.words import many
 
 
 def omp_places(answer: Answer) -> str:
@@ -20,7 +21,7 @@ def omp_places(answer: Answer) -> str:
     if found is None:
         raise BadInput(
             "OMP_PLACES says where threads run, and these are not to be pinned",
-            got=f"{answer.threads} threads, not pinned",
+            got=f"{many(answer.threads, 'thread')}, not pinned",
             next_step="--format env sets OMP_PROC_BIND=false",
         )
     return ",".join(

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from advisor.answers import Answer
 from advisor.policy.launch.device import launch_at, words
+from advisor.words import many
+
+if TYPE_CHECKING:
+    from advisor.records import Process
 
 
 def text(answer: Answer, n: int) -> str:
@@ -48,8 +54,8 @@ def team_words(answer: Answer) -> str:
     return f"{answer.threads} on CPUs {cpus} ({answer.placement or 'the array as it stands'})"
 
 
-def process_words(answer: Answer) -> str:
-    """How the process must be started."""
+def process_words(answer: Answer | Process) -> str:
+    """How the process must be started, for an answer or the process part of a choice."""
     spin = "" if answer.spin is None else f", GOMP_SPINCOUNT={answer.spin}"
     memory = "" if answer.memory_policy == "default" else f", memory policy {answer.memory_policy}"
     return f"wait policy {answer.wait_policy}{spin}{memory}"
@@ -91,7 +97,18 @@ def _energy(answer: Answer) -> list[tuple[str, str]]:
 def _sure_words(answer: Answer) -> str:
     if answer.regret_bound is None:
         return f"{answer.basis}; no held-out check"
-    return f"{answer.basis}; at sizes held out of the tuning at most {answer.regret_bound - 1:.1%} above the best known"
+    return f"{answer.basis}; {held_out(answer.regret_sizes, answer.regret_bound)}"
+
+
+def held_out(sizes: int, worst: float) -> str:
+    """What sizes that were not tuned say of a table; a bound of one size bounds little, and says so.
+
+    Args:
+        sizes: how many; 0: not told.
+        worst: the largest time over the best known one.
+    """
+    where = many(sizes, "held-out size") if sizes else "held-out sizes"
+    return f"at {where} {'' if sizes == 1 else 'at most '}{worst - 1:.1%} above the best known"
 
 
 def duration(ns: float) -> str:

@@ -14,8 +14,8 @@ from advisor.policy.launch.device import launch_at
 JSON_KEYS = (
     *("kernel", "shape", "dtype", "regime", "variant", "source_hash", "knobs", "compiler", "flags", "threads", "cpus"),
     *("placement", "wait_policy", "spin", "memory_policy", "basis", "expected_ns", "ci95_ns", "spread", "gain"),
-    *("regret_bound", "in_tuned_region", "fragility", "objective", "stolen_mean_ns", "stolen_p99_ns", "joules"),
-    *("contended", "device", "table_id", "hardware_id", "why", "warnings"),
+    *("regret_bound", "regret_sizes", "in_tuned_region", "fragility", "objective", "stolen_mean_ns", "stolen_p99_ns"),
+    *("joules", "contended", "device", "table_id", "hardware_id", "why", "warnings"),
     *("rung", "machines", "validated_regret"),
 )
 
