@@ -1,4 +1,4 @@
-"""Forward's inputs and reference as a device makes them, with numpy in the place of its arrays: the same as the spec's."""
+"""Forward's inputs and reference as a device makes them, with numpy in the place of its arrays: as the spec's are."""
 
 import numpy as np
 import pytest

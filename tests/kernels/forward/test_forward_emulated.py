@@ -1,0 +1,69 @@
+"""CUDA variants of forward on a CPU: what they compute, and that launches fit, at edges of tiles, causal, in splits."""
+
+import pytest
+from emulation import emulated, needs_compiler, share, taken
+
+from advisor.kernels.forward.spec import SPEC
+from advisor.kernels.gpu.geometry import check_header, geometry
+from advisor.kernels.header import GPU_LANGUAGES, OWN_GPU_LANGUAGES
+from advisor.kernels.variant import knob_sets, variants
+
+CUDA = {one.name: one for one in variants("forward", (), OWN_GPU_LANGUAGES) if one.language == "cuda"}
+PAPER = {"batch": 2, "heads": 1, "kv_heads": 1, "head_dim": 64}
+GROUPED = {"batch": 1, "heads": 4, "kv_heads": 2, "head_dim": 64, "causal": 1}
+WIDE = {"batch": 1, "heads": 1, "kv_heads": 1, "head_dim": 128, "causal": 1}
+ODD = {"batch": 1, "heads": 3, "kv_heads": 1, "head_dim": 7, "causal": 1}
+
+ASSEMBLER = {
+    "void copy16(void *to, const void *from)": "memcpy(to, from, 16);",
+    "void commit()": "",
+    "void wait_all_but_one()": "",
+}
+"""Functions of the sources that are assembler -> what they do."""
+
+CASES = (
+    ("packed", "float64", PAPER, (1, 17), {}),
+    ("packed", "float32", ODD, (2, 17), {}),
+    ("lane_shared", "float64", ODD, (2, 17), {}),
+    ("lane_shared", "float32", {**WIDE, "head_dim": 80}, (17,), {"ADV_THREADS": 256}),
+    ("lane_global", "float64", PAPER, (1, 33), {}),
+    ("tiled_fma", "float32", PAPER, (1, 17), {"ADV_BM": 16, "ADV_BN": 32}),
+    ("tiled_fma", "float32", GROUPED, (65, 131), {"ADV_BM": 32, "ADV_BN": 64, "splits": 2}),
+    ("tiled_fma", "float32", WIDE, (131,), {"ADV_BM": 128, "ADV_BN": 64}),
+    ("tiled_fma", "float64", GROUPED, (65, 131), {"ADV_BM": 64, "ADV_BN": 32, "splits": 2}),
+)
+
+pytestmark = needs_compiler
+
+
+@pytest.mark.parametrize(("name", "dtype", "shape", "sizes", "named"), CASES)
+def test_a_variant_computes_the_dnf(tmp_path, name, dtype, shape, sizes, named):
+    for n, draw in zip(sizes, ("normal", "outlier"), strict=False):
+        problem = SPEC.problem(n, dtype, **shape)
+        knobs = taken(CUDA[name], problem, **named)
+        run = emulated(tmp_path, SPEC, CUDA[name], problem, knobs, ASSEMBLER)
+        assert share(run, problem, knobs, draw) < 1
+
+
+@pytest.mark.parametrize("dtype", SPEC.dtypes)
+@pytest.mark.parametrize("shape", [PAPER, {"batch": 2, "heads": 16, "kv_heads": 16, "head_dim": 128}], ids=str)
+def test_all_headers_have_values_and_choices_are_few_enough_to_look_at_all(dtype, shape):
+    for n in (1, 64, 512, 2048, 8192):
+        problem = SPEC.problem(n, dtype, **shape)
+        listed = variants("forward", (), GPU_LANGUAGES)
+        for one in listed:
+            check_header(SPEC, one, [problem])
+            assert len(knob_sets(one, problem)) < 60
+        assert 0 < sum(len(knob_sets(one, problem)) for one in listed) < 120
+        assert all(len(knob_sets(one, problem)) <= 12 for one in listed if one.language == "triton")
+
+
+def test_keys_are_split_only_where_rows_do_not_fill_a_device():
+    one = CUDA["tiled_fma"]
+    few, many = (SPEC.problem(n, "float32", **PAPER) for n in (256, 8192))
+    assert max(dict(knobs)["splits"] for knobs in knob_sets(one, few)) > 4
+    for knobs in knob_sets(one, many):
+        if dict(knobs)["splits"] > 1:
+            launch = geometry(SPEC, one, many, knobs)
+            assert launch.zero_bytes >= 4 * launch.grid[0] * launch.grid[1]
+            assert launch.grid[0] * launch.grid[1] * launch.grid[2] <= 1056
