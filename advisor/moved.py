@@ -11,6 +11,7 @@ from advisor.answers import Answer
 FIGURES = (
     *("duration_ns", "dram_read_bytes", "dram_written_bytes", "l2_read_sectors", "l2_written_sectors"),
     *("global_reductions", "l2_atomic_sectors", "achieved_occupancy", "theoretical_occupancy", "calls"),
+    *("read_sector_bytes", "written_sector_bytes", "read_request_sectors", "written_request_sectors"),
 )
 """Numbers that a point of a table may have of what was counted."""
 
@@ -19,21 +20,27 @@ NEVER = "nobody counted: `advisor tune --device cuda:N --counters` does"
 NOT_HERE = "not counted at this n"
 
 BYTES, COUNTS = (("GB", 1e9), ("MB", 1e6), ("kB", 1e3), ("B", 1.0)), (("M", 1e6), ("k", 1e3), ("", 1.0))
+PLAIN = (("", 1.0),)
 
 
-def words(figures: Mapping[str, Any]) -> str:
+def words(figures: Mapping[str, Any], timed_ns: float | None = None) -> str:
     """Counters of one call, as a point of a table has them.
 
     Args:
         figures: name -> value; a name that is absent or None is left out of the words.
+        timed_ns: what the same call takes by itself, as a graph of such calls was timed; None: unknown.
     """
     known = {name: value for name, value in figures.items() if value is not None}
     pairs = [
         _pair(known, ("dram_read_bytes", "dram_written_bytes"), BYTES, "memory"),
         _pair(known, ("l2_read_sectors", "l2_written_sectors"), COUNTS, "L2 sectors"),
+        _pair(known, ("read_request_sectors", "written_request_sectors"), PLAIN, "sectors a request"),
+        _pair(known, ("read_sector_bytes", "written_sector_bytes"), PLAIN, "of 32 bytes a sector"),
     ]
     one = [f"{_scaled(known[name], COUNTS)} {what}" for name, what in _COUNTED if known.get(name)]
-    return "; ".join(filter(None, [*pairs, *one, _occupancy(known), _profiled(known), _caches(known)]))
+    return "; ".join(
+        filter(None, [*pairs, *one, _occupancy(known), _waits(known), _profiled(known, timed_ns), _caches(known)])
+    )
 
 
 def refused(reason: str, remedy: str) -> str:
@@ -72,10 +79,10 @@ def of(sections: Sequence[Mapping[str, Any]], answer: Answer, n: int) -> dict[st
     }
 
 
-def sentence(found: Mapping[str, Any]) -> str:
-    """What `of` found, in words."""
+def sentence(found: Mapping[str, Any], timed_ns: float | None = None) -> str:
+    """What `of` found, in words; `timed_ns` as for `words`."""
     if found["counters"] is not None:
-        return words(found["counters"])
+        return words(found["counters"], timed_ns)
     if found["no_counters"] is not None:
         return refused(**found["no_counters"])
     if found["counted_n"]:
@@ -112,7 +119,20 @@ def _checked(figures: Mapping[str, Any]) -> dict[str, Any]:
     """Of what a file says, the numbers that make sense."""
     known = {name: figures.get(name) for name in FIGURES}
     good = {name: v for name, v in known.items() if isinstance(v, int | float) and math.isfinite(v) and v >= 0}
-    return {**good, **({"caches": figures["caches"]} if figures.get("caches") in CACHES else {})}
+    stalls = _stalls(figures.get("stalls"))
+    told = {"caches": figures["caches"]} if figures.get("caches") in CACHES else {}
+    return {**good, **told, **({"stalls": stalls} if stalls else {})}
+
+
+def _stalls(listed: Any) -> list[tuple[str, float]]:
+    """What warps waited for, as far as a file says it in pairs of a word and a number."""
+    pairs = [one for one in listed if _is_list(one) and len(one) == 2] if _is_list(listed) else []
+    known = [(reason, warps) for reason, warps in pairs if isinstance(reason, str) and isinstance(warps, int | float)]
+    return [(reason, warps) for reason, warps in known if math.isfinite(warps) and warps >= 0]
+
+
+def _is_list(found: Any) -> bool:
+    return isinstance(found, list | tuple)
 
 
 _COUNTED = (("global_reductions", "global reductions"), ("l2_atomic_sectors", "sectors of atomics"))
@@ -137,9 +157,17 @@ def _occupancy(known: Mapping[str, Any]) -> str:
     return f"occupancy {known['achieved_occupancy']:.0%}{most}"
 
 
-def _profiled(known: Mapping[str, Any]) -> str:
-    """The duration, said so that nobody takes it for the time of a call."""
-    return f"{known['duration_ns'] / 1e3:.4g} us under the profiler" if "duration_ns" in known else ""
+def _waits(known: Mapping[str, Any]) -> str:
+    told = [f"{reason} {warps:.3g}" for reason, warps in known.get("stalls", ())]
+    return f"warps that wait, an issue: {', '.join(told)}" if told else ""
+
+
+def _profiled(known: Mapping[str, Any], timed_ns: float | None) -> str:
+    """The duration, said so that nobody takes it for the time of a call, which stands beside it."""
+    if "duration_ns" not in known:
+        return ""
+    beside = "" if timed_ns is None else f" ({timed_ns / 1e3:.4g} us timed in a graph)"
+    return f"{known['duration_ns'] / 1e3:.4g} us under the profiler{beside}"
 
 
 def _caches(known: Mapping[str, Any]) -> str:

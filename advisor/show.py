@@ -229,9 +229,13 @@ def _tuned_facts(result: TuneResult) -> list[str]:
 def _counted(result: TuneResult) -> list[str]:
     """What the winners move, a line a size; why nobody could count, a line a reason."""
     from advisor import moved
+    from advisor.tuning_result import timed_ns
 
-    known = [(one.problem.n, one.counters) for one in result.counted if one.counters is not None]
-    lines = [f"n={n}: {moved.words({**found.call._asdict(), 'caches': found.caches})}" for n, found in known]
+    lines = []
+    for one in result.counted:
+        if one.counters is not None:
+            figures = {**one.counters.call._asdict(), "caches": one.counters.caches}
+            lines.append(f"n={one.problem.n}: {moved.words(figures, timed_ns(result, one))}")
     why: dict[str, list[str]] = {}
     for one in result.counted:
         if one.none is not None:

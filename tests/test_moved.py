@@ -15,6 +15,10 @@ FIGURES = {
     "achieved_occupancy": 0.1204,
     "theoretical_occupancy": 0.125,
     "duration_ns": 71520.0,
+    "read_request_sectors": 15.98,
+    "written_request_sectors": 4.0,
+    "read_sector_bytes": 31.97,
+    "stalls": (("long_scoreboard", 12.34), ("wait", 0.5)),
     "caches": "flushed",
 }
 
@@ -24,8 +28,11 @@ def test_all_figures_are_told_with_their_units():
     assert told[0] == "memory: 268 MB read, 512 B written"
     assert told[1] == "L2 sectors: 8.44 M read, 22.5 k written"
     assert told[2:] == [
+        "sectors a request: 16 read, 4 written",
+        "of 32 bytes a sector: 32 read",
         "256 sectors of atomics",
         "occupancy 12% of at most 12%",
+        "warps that wait, an issue: long_scoreboard 12.3, wait 0.5",
         "71.52 us under the profiler",
         "caches flushed",
     ]
@@ -37,6 +44,11 @@ def test_what_is_unknown_is_left_out(name):
     assert moved.words({**FIGURES, name: None}) == without
     assert "None" not in without
     assert (len(without) < len(moved.words(FIGURES))) == (name != "global_reductions")  # none there were
+
+
+def test_the_time_of_a_call_stands_beside_the_profiler_s():
+    assert moved.words({"duration_ns": 71520.0}, 65432.1) == "71.52 us under the profiler (65.43 us timed in a graph)"
+    assert moved.words({}, 65432.1) == ""
 
 
 def test_nothing_known_is_nothing_told():
@@ -66,6 +78,20 @@ ANSWER = Answer(
 )._replace(device="NVIDIA H200")
 NOTHING = {"counters": None, "no_counters": None, "counted_n": [], "refused_elsewhere": False}
 REFUSED = {"reason": "no permission", "remedy": "ask for it"}
+
+
+ODD_STALLS = ("wait", {"wait": 1}, [["wait"]], [[1, "wait"]], [["wait", float("nan")]], [["wait", -1.0]], 7, None)
+
+
+@pytest.mark.parametrize("odd", ODD_STALLS, ids=str)
+def test_waits_that_make_no_sense_are_passed_over(odd):
+    found = moved.of([section({"duration_ns": 5.0, "stalls": odd})], ANSWER, 4096)
+    assert found["counters"] == {"duration_ns": 5.0}
+
+
+def test_waits_of_a_table_are_told_in_their_order():
+    found = moved.of([section({"stalls": [["wait", 2.0], ["barrier", 1]]})], ANSWER, 4096)
+    assert moved.sentence(found) == "warps that wait, an issue: wait 2, barrier 1"
 
 
 def test_figures_of_the_answers_own_choice_and_n_are_found():

@@ -169,4 +169,4 @@ def _one_by_one(told: _Told) -> None:
             say(warning)  # the sheet has them
         typer.echo(launch.render(output, answer, n))
         if move and output == "text":
-            typer.echo(f"  counted  {moved.sentence(move)}")
+            typer.echo(f"  counted  {moved.sentence(move, answer.expected_ns)}")

@@ -24,7 +24,7 @@ from advisor.kernels.executor import Ask
 from advisor.kernels.gpu import ncu
 from advisor.kernels.gpu.child import environment
 from advisor.kernels.gpu.counted import ASKED, MARK, REPLIES
-from advisor.kernels.gpu.counts import Counters, Kernel, NoCounters, in_total
+from advisor.kernels.gpu.counts import Counters, Kernel, NoCounters, in_total, longest_waits
 from advisor.kernels.gpu.messages import Hello, Trial, encode
 from advisor.kernels.gpu.pool import GpuPool
 from advisor.kernels.gpu.space import gpu_default
@@ -278,5 +278,11 @@ def of_call(calls: Sequence[Sequence[ncu.Row]]) -> tuple[Kernel, ...]:
 
 
 def _median(rows: Sequence[ncu.Row]) -> Kernel:
-    fields = set.intersection(*(set(row.figures) for row in rows))
-    return Kernel(rows[0].name, **{name: statistics.median(row.figures[name] for row in rows) for name in fields})
+    figures, stalls = _medians([row.figures for row in rows]), _medians([row.stalls for row in rows])
+    return Kernel(rows[0].name, **figures, stalls=longest_waits(stalls))
+
+
+def _medians(each: Sequence[dict[str, float]]) -> dict[str, float]:
+    """The median of every figure that each of them has."""
+    known = set.intersection(*(set(one) for one in each))
+    return {name: statistics.median(one[name] for one in each) for name in known}

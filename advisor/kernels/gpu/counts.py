@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 from advisor.kernels.expressions import evaluate
 from advisor.kernels.gpu import ncu
@@ -29,6 +29,10 @@ class Kernel(NamedTuple):
         l2_atomic_sectors: of atomics that return a value (atom), of which hardware counts the sectors.
         achieved_occupancy: warps that were active over the most that a multiprocessor holds, 0 to 1.
         theoretical_occupancy: the same as registers, shared memory and block size allow it.
+        read_sector_bytes, written_sector_bytes: of a sector's 32, those that threads asked for, over global accesses.
+        read_request_sectors, written_request_sectors: sectors of one request of a warp: 4 where 32 threads take
+            neighbouring numbers of 4 bytes, 32 where each lies in a sector of its own.
+        stalls: (what warps waited for, how many did per cycle in which one was issued), the three longest waits.
     """
 
     name: str
@@ -41,13 +45,18 @@ class Kernel(NamedTuple):
     l2_atomic_sectors: float | None = None
     achieved_occupancy: float | None = None
     theoretical_occupancy: float | None = None
+    read_sector_bytes: float | None = None
+    written_sector_bytes: float | None = None
+    read_request_sectors: float | None = None
+    written_request_sectors: float | None = None
+    stalls: tuple[tuple[str, float], ...] | None = None
 
 
 class Counters(NamedTuple):
     """What one call of a choice did.
 
     Attributes:
-        call: the whole call: sums of its kernels; occupancies of the kernel that took longest.
+        call: the whole call: sums of its kernels; occupancies, ratios and stalls of the kernel that took longest.
         kernels: each kernel of a call in order, medians over the calls that were counted.
         calls: how many were counted.
         caches: flushed (before each pass over a kernel) or kept.
@@ -71,19 +80,32 @@ class NoCounters(NamedTuple):
     everywhere: bool = True
 
 
-SUMMED = tuple(metric.field for metric in ncu.METRICS if not metric.field.endswith("occupancy"))
+SUMMED = tuple(metric.field for metric in ncu.SUMMED)
+
+MOST_STALLS = 3
+"""Reasons that are told: what warps wait for longest."""
 
 
 def in_total(kernels: Sequence[Kernel]) -> Kernel:
-    """Figures of a whole call: sums, None where a kernel's part is unknown; occupancies of the longest kernel."""
+    """Figures of a whole call: sums, None where a kernel's part is unknown; all others of the longest kernel."""
     longest = max(kernels, key=lambda kernel: kernel.duration_ns or 0.0)
-    sums = {name: _sum([getattr(kernel, name) for kernel in kernels]) for name in SUMMED}
+    sums: dict[str, Any] = {name: _sum([getattr(kernel, name) for kernel in kernels]) for name in SUMMED}
     return longest._replace(name=" + ".join(kernel.name for kernel in kernels), **sums)
 
 
 def _sum(values: Sequence[float | None]) -> float | None:
     known = [value for value in values if value is not None]
     return sum(known) if len(known) == len(values) else None
+
+
+def longest_waits(stalls: Mapping[str, float]) -> tuple[tuple[str, float], ...] | None:
+    """The reasons for which most warps waited, the longest first; None where nothing is known.
+
+    Args:
+        stalls: warps that waited per issue, by reason.
+    """
+    known = sorted(((reason, warps) for reason, warps in stalls.items() if warps > 0), key=lambda one: -one[1])
+    return tuple(known[:MOST_STALLS]) if stalls else None
 
 
 # --- what a counter stands beside ---

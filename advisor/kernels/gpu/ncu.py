@@ -19,15 +19,16 @@ PLACES = ("/usr/local/cuda/bin/ncu", "/opt/nvidia/nsight-compute/*/ncu")
 
 
 class Metric(NamedTuple):
-    """One figure of a kernel: the field it becomes, ncu's name, the base units it may come in, the factor to ours."""
+    """One figure of a kernel: the field it becomes, ncu's name, the base units it may come in (none: any, as a ratio's
+    name says what it is), the factor to ours."""
 
     field: str
     name: str
-    units: tuple[str, ...]
+    units: tuple[str, ...] = ()
     factor: float = 1.0
 
 
-METRICS = (
+SUMMED = (
     Metric("duration_ns", "gpu__time_duration.sum", ("ns", "nsecond")),
     Metric("dram_read_bytes", "dram__bytes_read.sum", ("byte",)),
     Metric("dram_written_bytes", "dram__bytes_write.sum", ("byte",)),
@@ -35,11 +36,34 @@ METRICS = (
     Metric("l2_written_sectors", "lts__t_sectors_srcunit_tex_op_write.sum", ("sector",)),
     Metric("global_reductions", "smsp__inst_executed_op_global_red.sum", ("inst",)),
     Metric("l2_atomic_sectors", "lts__t_sectors_srcunit_tex_op_atom.sum", ("sector",)),
+)
+"""What is counted and adds up over the kernels of a call. Sectors are those that multiprocessors asked of the L2: what
+its two halves exchange among themselves, and fetches from DRAM, are left out.
+
+Source: Nsight Compute, Profiling Guide, "Metrics Decoder"."""
+
+RATIOS = (
     Metric("achieved_occupancy", "sm__warps_active.avg.pct_of_peak_sustained_active", ("%",), 0.01),
     Metric("theoretical_occupancy", "sm__maximum_warps_per_active_cycle_pct", ("%",), 0.01),
+    Metric("read_sector_bytes", "smsp__sass_average_data_bytes_per_sector_mem_global_op_ld.ratio"),
+    Metric("written_sector_bytes", "smsp__sass_average_data_bytes_per_sector_mem_global_op_st.ratio"),
+    Metric("read_request_sectors", "l1tex__average_t_sectors_per_request_pipe_lsu_mem_global_op_ld.ratio"),
+    Metric("written_request_sectors", "l1tex__average_t_sectors_per_request_pipe_lsu_mem_global_op_st.ratio"),
 )
-"""What is counted. Sectors are those that multiprocessors asked of the L2: what its two halves exchange among
-themselves, and fetches from DRAM, are left out. Source: Nsight Compute, Profiling Guide, "Metrics Decoder"."""
+"""Those of one kernel: warps on a multiprocessor, bytes of a sector that threads want, sectors of a warp's request."""
+
+STALLS = tuple(
+    Metric(reason, f"smsp__average_warps_issue_stalled_{reason}_per_issue_active.ratio")
+    for reason in (
+        *("long_scoreboard", "short_scoreboard", "barrier", "wait", "lg_throttle", "mio_throttle", "tex_throttle"),
+        *("math_pipe_throttle", "membar", "drain", "branch_resolving", "dispatch_stall", "no_instruction", "imc_miss"),
+        *("sleeping", "misc", "gmma"),
+    )
+)
+"""Warps that wait, by what they wait for, per cycle in which one was issued. Those that were issued, and those that
+could have been when another was, wait for nothing. Source: as above, "Warp Stall Reasons"; gmma is Hopper's alone."""
+
+METRICS = SUMMED + RATIOS + STALLS
 
 NAME, GRID = "Kernel Name", "Grid Size"
 """Columns of the raw page beside the metrics."""
@@ -83,11 +107,13 @@ REFUSALS = (
 
 
 class Row(NamedTuple):
-    """One profiled kernel launch: its name, the blocks of its grid along x, and the figures that ncu had, by field."""
+    """One profiled kernel launch: its name, the blocks of its grid along x, and what ncu had: figures by field, warps
+    that waited by reason."""
 
     name: str
     blocks: int | None
     figures: dict[str, float]
+    stalls: dict[str, float]
 
 
 def find() -> str | None:
@@ -168,18 +194,20 @@ def parse(text: str) -> tuple[Row, ...]:
         raise BadInput("ncu's page must have rows", got="its head alone")
     units, *rows = (dict(zip(head, row, strict=True)) for row in rest)
     _check_units(units)
-    return tuple(Row(row[NAME], _blocks(row.get(GRID, "")), _figures(row)) for row in rows)
+    return tuple(
+        Row(row[NAME], _blocks(row.get(GRID, "")), _values(row, SUMMED + RATIOS), _values(row, STALLS)) for row in rows
+    )
 
 
 def _check_units(units: dict[str, str]) -> None:
     for metric in METRICS:
         unit = units.get(metric.name, "")
-        if unit and unit not in metric.units:
+        if unit and metric.units and unit not in metric.units:
             raise BadInput(f"{metric.name} must come in base units", got=unit, allowed=" or ".join(metric.units))
 
 
-def _figures(row: dict[str, str]) -> dict[str, float]:
-    values = {metric: _number(row.get(metric.name, "")) for metric in METRICS}
+def _values(row: dict[str, str], metrics: Sequence[Metric]) -> dict[str, float]:
+    values = {metric: _number(row.get(metric.name, "")) for metric in metrics}
     return {metric.field: value * metric.factor for metric, value in values.items() if value is not None}
 
 

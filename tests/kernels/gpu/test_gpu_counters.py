@@ -11,6 +11,7 @@ import fake_ncu
 import pytest
 from gpu_fixtures import DECODE, H200
 
+from advisor.codec import from_json, to_json
 from advisor.errors import BadInput
 from advisor.kernels.gpu import counters, counts, ncu
 from advisor.kernels.gpu.counts import Counters, Kernel, NoCounters
@@ -300,8 +301,8 @@ def test_a_torn_reply_is_a_crash():
 # --- pure parts ---
 
 
-def row(name, blocks=1, **figures):
-    return ncu.Row(name, blocks, figures)
+def row(name, blocks=1, stalls=(), **figures):
+    return ncu.Row(name, blocks, figures, dict(stalls))
 
 
 def test_launches_between_marks_are_calls():
@@ -324,6 +325,30 @@ def test_calls_of_unequal_launches_are_refused():
 def test_a_figure_that_one_call_lacks_is_unknown():
     calls = [[row("a", duration_ns=1.0, dram_read_bytes=1.0)], [row("a", duration_ns=3.0)], [row("a", duration_ns=2.0)]]
     assert counters.of_call(calls) == (Kernel("a", duration_ns=2.0),)
+
+
+def test_the_three_longest_waits_are_named_by_their_medians():
+    each = [{"barrier": b, "wait": 2.0, "drain": 0.0, "membar": 9.0, "misc": 1.0} for b in (1.0, 5.0, 3.0)]
+    (found,) = counters.of_call([[row("a", stalls=one, duration_ns=1.0)] for one in each])
+    assert found.stalls == (("membar", 9.0), ("barrier", 3.0), ("wait", 2.0))
+    assert counts.longest_waits({"wait": 0.0}) == ()
+    assert counts.longest_waits({}) is None
+
+
+def test_ratios_and_waits_of_a_call_are_those_of_its_longest_kernel():
+    short = Kernel("a", 1.0, 5.0, read_sector_bytes=32.0, stalls=(("wait", 1.0),))
+    long = Kernel("b", 2.0, 6.0, read_sector_bytes=4.0, stalls=(("barrier", 7.0),))
+    whole = counts.in_total([short, long])
+    assert whole == long._replace(name="a + b", duration_ns=3.0, dram_read_bytes=11.0)
+
+
+def test_counters_come_back_from_a_log_as_they_went_and_those_of_older_logs_too():
+    made = Counters(Kernel("a", 1.0, stalls=(("wait", 2.0), ("barrier", 1.0))), (Kernel("a"),), 3, "kept", "ncu", 1.0)
+    assert from_json(Counters, to_json(made)) == made
+    old = to_json(made)
+    for field in ("stalls", "read_sector_bytes"):
+        del old["call"][field]
+    assert from_json(Counters, old).call == Kernel("a", 1.0)
 
 
 def test_a_sum_with_an_unknown_part_is_unknown():

@@ -23,7 +23,8 @@ def test_a_recorded_page_is_read_launch_by_launch():
     assert [row.name for row in rows] == [f"decode_{name}" for name in names for _ in range(3)]
     assert [rows[i].blocks for i in (0, 6, 9)] == [32, 52, 32]
     first = rows[0].figures
-    assert first.keys() == {metric.field for metric in ncu.METRICS}
+    assert first.keys() == {metric.field for metric in (*ncu.SUMMED, *ncu.RATIOS[:2])}
+    assert not rows[0].stalls  # recorded when only those were asked for
     assert (first["duration_ns"], first["dram_read_bytes"], first["l2_read_sectors"]) == (15264.0, 16838144.0, 579780.0)
     assert first["theoretical_occupancy"] == pytest.approx(0.125)
     assert 0.11 < first["achieved_occupancy"] < first["theoretical_occupancy"]
@@ -33,6 +34,30 @@ def test_counted_atomics_are_those_that_the_headers_predict():
     """decode's launches at the defaults: splits x batch x (kv_heads, or heads where each takes its own blocks)."""
     counted = {(row.name, row.blocks): row.figures["l2_atomic_sectors"] for row in ncu.parse(recorded("decode_cuda"))}
     assert counted == {("decode_batched_mma", 32): 256, ("decode_split_w4", 13): 520, ("decode_split_w1", 52): 2080}
+
+
+def with_columns(page, columns):
+    """The page with further columns, name -> (unit, value of every row)."""
+    head, units, *rows = [line for line in page.splitlines() if line.startswith('"')]
+    more = zip(*(((name, unit, *[value] * len(rows)) for name, (unit, value) in columns.items())), strict=True)
+    lines = zip((head, units, *rows), more, strict=True)
+    return "".join(",".join((line, *(f'"{one}"' for one in added))) + "\n" for line, added in lines)
+
+
+def test_ratios_and_waits_are_read_and_those_that_ncu_lacks_are_absent():
+    """The values are made up: 1, 2, 3 .. in the order of the metrics."""
+    units = {"read_sector_bytes": "byte/sector"}
+    asked = (*ncu.RATIOS[2:], *ncu.STALLS)
+    columns = {one.name: (units.get(one.field, "inst"), str(i)) for i, one in enumerate(asked, 1)}
+    page = recorded("decode_cuda")
+    row = ncu.parse(with_columns(page, columns))[0]
+    assert [row.figures[one.field] for one in ncu.RATIOS[2:]] == [1, 2, 3, 4]
+    assert row.stalls == {one.field: i for i, one in enumerate(ncu.STALLS, 5)}
+    gone = {**columns, ncu.STALLS[0].name: ("", "n/a"), ncu.RATIOS[3].name: ("", "n/a")}
+    row = ncu.parse(with_columns(page, gone))[0]
+    assert "long_scoreboard" not in row.stalls
+    assert len(row.stalls) == len(ncu.STALLS) - 1
+    assert "written_sector_bytes" not in row.figures
 
 
 def test_kernels_of_a_call_come_one_by_one():
