@@ -132,7 +132,7 @@ class Answer(_Fields):
             The time, or None where the choice was not measured on both sides of n.
         """
         try:
-            return _interpolate(self.points, n)
+            return interpolated(self.points, n)
         except (TypeError, ValueError, OverflowError):
             return None
 
@@ -143,7 +143,8 @@ class Answer(_Fields):
         return Applied(self)
 
 
-def _interpolate(points: tuple[tuple[int, float], ...], n: int) -> float | None:
+def interpolated(points: tuple[tuple[int, float], ...], n: int) -> float | None:
+    """A time at n by straight lines in log time over log n between (n, ns) points; None outside them."""
     from itertools import pairwise
     from math import exp, log
 

@@ -20,7 +20,7 @@ from advisor.answers import Answer
 from advisor.errors import BadInput
 from advisor.gather import by_rule, files, further, group, groups, is_for, most_won, read, rules
 from advisor.paths import machine_dir
-from advisor.ranges import BETTER, default_answer, start_with, wins
+from advisor.ranges import answering, default_answer, start_with, wins
 from advisor.site import Site, describe_file, describe_here, device_here, running_memory_policy, running_process, share
 
 TYPE_CHECKING = False
@@ -206,8 +206,9 @@ class Policy:
         usable = [pair for pair in won if pair[1].basis != "DEFAULT"]
         if usable:
             return _started(*usable[0])
-        section, fastest = min(answers, key=lambda pair: _time(pair[1], n))
-        return _started(section, fastest) if _time(own, n) > BETTER * _time(fastest, n) else own
+        found_times = [_time(own, n), *(_time(answer, n) for _, answer in answers)]
+        first = answering(found_times, 0)
+        return _started(*answers[first - 1]) if first else own
 
     def _best_by_rule(self, own: Answer, kernel: str, n: int, axes: dict[str, Any]) -> Answer:
         """What `best` says of a shape that was not tuned, where there is no rule for the running process part."""

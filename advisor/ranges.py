@@ -184,6 +184,20 @@ def wins(section: Json, n: int, wanted: str | None) -> bool:
     return near in (section.get("wins") or {}).get(objective, ())
 
 
+def answering(times: list[float], own: int | None) -> int:
+    """Which of several process parts answers where no race says which is best: the own one, unless another is faster by
+    the landing bar.
+
+    Args:
+        times: of each at n, infinite where none is known.
+        own: index of the process part that runs, or of the plain one; None: it was not tuned.
+    """
+    best = times.index(min(times))
+    if own is None or times[own] > BETTER * times[best]:
+        return best
+    return own
+
+
 def _pieces(row: Json, tuned: list[int]) -> list[tuple[int, int]]:
     """The row cut at its tuned n: each tuned n alone, and the stretches between."""
     pieces, low = [], row["low"]

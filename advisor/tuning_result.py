@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from advisor import codec
+from advisor.answers import interpolated
 from advisor.records import Choice, Measurement, Problem, Section, Table, Verdict
 
 if TYPE_CHECKING:
@@ -47,21 +48,41 @@ def of_shape(table: Table, problem: Problem) -> Table:
 
 
 def best_section(table: Table, n: int) -> Section:
-    """The section (process part) whose choice is best at the tuned n, as `Policy.best` says it; elsewhere the one that
-    is expected to be fastest near n, the first among equals; for other objectives the best at the nearest tuned n.
+    """The section of a table of one shape that answers at n, see `best_of`."""
+    return best_of(table.sections, n)
+
+
+def best_of(sections: Sequence[Section], n: int) -> Section:
+    """The section (process part) from which `advisor recommend` answers at n, in an environment that sets no OpenMP
+    variables: the rule of `Policy.best`, of records.
+
+    At a tuned n one whose choice is the best of all, the plain one first; for other objectives by the nearest tuned n.
+    Where no race tells, the plain one, unless another is expected to be faster near n by the landing bar.
     """
-    for section in table.sections:
-        near = min(section.tuned_n, key=lambda other: abs(math.log(other / n)))
-        if near in dict(section.wins).get(section.objective, ()) and (near == n or section.objective != "latency"):
-            return section
+    from advisor.ranges import answering
 
-    def expected(section: Section) -> float:
-        row = next((row for row in section.rows if row.low <= n <= row.high), None)
-        if row is None or not row.points:
-            return math.inf
-        return min(row.points, key=lambda point: abs(math.log(point.n / n))).summary.p25_ns
+    own = next((i for i, section in enumerate(sections) if _is_plain(section)), None)
+    won = [section for section in sections if _won(section, n)]
+    if won:
+        return next(filter(_is_plain, won), won[0])
+    return sections[answering([_expected(section, n) for section in sections], own)]
 
-    return min(table.sections, key=expected)
+
+def _is_plain(section: Section) -> bool:
+    """Whether its process part is what runs where nothing is set; on a device there is no other."""
+    process = section.process
+    return process is None or (process.wait_policy, process.spin, process.memory_policy) == ("default", None, "default")
+
+
+def _won(section: Section, n: int) -> bool:
+    near = min(section.tuned_n, key=lambda other: abs(math.log(other / n)))
+    return near in dict(section.wins).get(section.objective, ()) and (near == n or section.objective != "latency")
+
+
+def _expected(section: Section, n: int) -> float:
+    row = next((row for row in section.rows if row.low <= n <= row.high), None)
+    known = () if row is None else tuple((point.n, point.summary.p25_ns) for point in row.points)
+    return interpolated(known, n) or math.inf
 
 
 def missing(outcome: Outcome, request: Request, table: Table | None) -> tuple[str, bool]:

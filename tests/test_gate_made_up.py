@@ -25,6 +25,7 @@ from advisor.tuning_result import best_section
 NOTHING = Outcome((), (), (), (), 0, False, (), (), ())
 CLANG = FOUR._replace(build=FOUR.build._replace(compiler="clang-14"))
 FOUR_PASSIVE = FOUR._replace(process=PASSIVE)
+PASSIVE_TWO = tabling.choice(threads=2, process=PASSIVE)
 NAMES = ("made_up", "a", "b", "c")
 INF = float("inf")
 
@@ -194,6 +195,49 @@ def test_what_is_judged_is_what_the_table_would_say(path):
     assert {one.n: one.candidate for one in decision.compared} == dict.fromkeys((64, 128, 256), c)
     assert (decision.verdict, decision.gain < 1) == ("kept", True)
     assert [says(table, n) for n in (64, 128, 256)] == [a, b, a]
+
+
+# --- whose choice the table's is ---
+
+
+def answer_of(path, n):
+    """What `recommend` says where nothing is set: threads and wait policy."""
+    place = tabling.write_machine(os.path.dirname(path), tabling.machine())
+    answer = Policy.load(path, machine=place).best("decode", n)
+    return answer.threads, answer.wait_policy, answer.spin
+
+
+def bare(path, *races, wins=True):
+    """A table as an older version wrote it: without `wins`."""
+    table = saved(path, *races)
+    sections = tuple(s if wins else s._replace(wins=()) for s in table.sections)
+    os.unlink(path)
+    return save_table(path, table._replace(sections=sections)).table
+
+
+@pytest.mark.parametrize("wins", [True, False])
+@pytest.mark.parametrize("rival", [0.5, 0.98, 0.99, 1.0, 1.5])
+@pytest.mark.parametrize("process", [PASSIVE, SPIN])
+def test_the_incumbent_is_what_recommend_answers(path, wins, rival, process):
+    """Also where no race names a process part: the plain one, unless another is faster by the bar."""
+    other = FOUR._replace(process=process)
+    table = bare(path, *(race(n, {FOUR: 1000.0, other: 1000.0 * rival}) for n in (64, 4096)), wins=wins)
+    for n in (64, 500, 4096):
+        pick = choose(best_section(table, n), n)
+        assert answer_of(path, n) == (pick.team.threads, pick.process.wait_policy, pick.process.spin)
+    picks = gate.picks(table, tabling.problem(64))
+    assert {n: choice.process for n, choice in picks.items()} == dict.fromkeys(
+        (64, 4096), process if rival < (1.0 if wins else 1 / 1.015) else DEFAULT
+    )
+
+
+def test_one_thread_that_won_for_every_process_part_answers_from_the_plain_one(path):
+    """Its rows may share another choice that is as good by the bound: the one of the plain part is meant."""
+    times = {n: {ONE: 1000.0, PASSIVE_TWO: 1010.0, FOUR: 1300.0} for n in (64, 4096)}
+    times[4096] = {ONE: 2000.0, PASSIVE_TWO: 1000.0, FOUR: 1300.0}
+    table = bare(path, *(race(n, at) for n, at in times.items()))
+    assert gate.picks(table, tabling.problem(64))[64] == ONE
+    assert answer_of(path, 64) == (1, "default", None)
 
 
 # --- objectives and checks ---

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Sequence
 from itertools import chain, zip_longest
@@ -11,6 +10,7 @@ from typing import NamedTuple
 from advisor import doubts
 from advisor.records import Choice, Point, Problem, Row, Section, Summary
 from advisor.search.known import same_program
+from advisor.tuning_result import best_of
 
 FEWEST = 3
 """Samples that the DEFAULT has at least before a race drops it."""
@@ -47,9 +47,7 @@ def cells(kernel: str, sections: Sequence[Section]) -> tuple[Cell, ...]:
     found = []
     for n in sorted({n for section in sections for n in section.tuned_n}):
         own = [section for section in sections if n in section.tuned_n]
-        section = next((s for s in own if n in dict(s.wins).get(s.objective, ())), None) or min(
-            own, key=lambda s: _ns(_row(s, n), n)
-        )
+        section = best_of(own, n)
         row = _row(section, n)
         if row is not None:
             found.append(_cell(kernel, section, row, n))
@@ -62,11 +60,6 @@ def _row(section: Section, n: int) -> Row | None:
 
 def _point(points: Sequence[Point], n: int) -> Point | None:
     return next((point for point in points if point.n == n), None)
-
-
-def _ns(row: Row | None, n: int) -> float:
-    point = _point(row.points, n) if row else None
-    return point.summary.p25_ns if point else math.inf
 
 
 def _cell(kernel: str, section: Section, row: Row, n: int) -> Cell:
