@@ -114,7 +114,7 @@ def test_a_table_that_holds_says_so_a_line_a_cell_and_writes_nothing(keep, told,
     before = {name: os.path.getmtime(name) for name in _files(tmp_path / "home")}
     lines = told("--budget", "30s", status=0).splitlines()
     assert lines[0].startswith("scale float32 width=16 n=96: holds: ")
-    assert lines[1].startswith("all hold: 1 of 1 cells looked at")
+    assert lines[1].startswith("all hold: 1 of 1 cell looked at, 1 kernel,")
     assert {name: os.path.getmtime(name) for name in _files(tmp_path / "home")} == before
 
 
