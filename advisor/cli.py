@@ -14,12 +14,10 @@ from advisor import __version__, guard
 from advisor.commands.check import check
 from advisor.commands.common import (
     Device,
-    DimOption,
     Json,
     KernelDir,
     Kernels,
     emit,
-    shape_of,
 )
 from advisor.commands.recommend import recommend
 from advisor.commands.report import report
@@ -27,9 +25,10 @@ from advisor.commands.run import SETTINGS, run
 from advisor.commands.table import app as table
 from advisor.commands.transfer import transfer
 from advisor.commands.tune import tune
+from advisor.commands.validate import validate
 from advisor.errors import BadInput
-from advisor.words import many
 from advisor.guard import DONE, FAILED, PARTLY, say
+from advisor.words import many
 
 app = typer.Typer(
     cls=guard.Guarded,
@@ -135,61 +134,7 @@ def verify(
         raise typer.Exit(FAILED)
 
 
-@app.command()
-def validate(
-    kernel: Annotated[
-        str, typer.Option("--kernel", "-k", help="Of the paper's kernels, comma separated, or all.")
-    ] = "all",
-    n: Annotated[
-        str | None, typer.Option("--n", help="Sizes of every kernel. Default: of each its own, near the paper's.")
-    ] = None,
-    threads: Annotated[
-        str | None, typer.Option(help="Thread counts, comma separated. Default: 1, powers of two, this machine's own.")
-    ] = None,
-    dtype: Annotated[str | None, typer.Option(help="Element type. Default: the paper's of each kernel.")] = None,
-    batch: DimOption = None,
-    heads: DimOption = None,
-    kv_heads: DimOption = None,
-    head_dim: DimOption = None,
-    d_model: DimOption = None,
-    d_ff: DimOption = None,
-    budget: Annotated[str, typer.Option(help="Time for the whole run: 90s, 2m.")] = "120s",
-    kernel_dir: KernelDir = None,
-    as_json: Json = False,
-) -> None:
-    """Measure the paper's kernels beside what is predicted of them, C beside Fortran, and what the paper found."""
-    from advisor import show
-    from advisor.arguments import seconds, sizes
-    from advisor.topology import probe as topology
-    from advisor.turn import alone
-    from advisor.validate import request as asking
-    from advisor.validate.measure import measure
-    from advisor.validate.report import document, report
-    from advisor.validate.show import shown
-
-    shape = shape_of(batch=batch, heads=heads, kv_heads=kv_heads, head_dim=head_dim, d_model=d_model, d_ff=d_ff)
-    request = asking.Request(
-        kernels=asking.kernel_names(kernel),
-        sizes=() if n is None else sizes(n),
-        threads=() if threads is None else asking.thread_list(threads),
-        dtype=dtype,
-        shape=tuple(shape.items()),
-        budget_s=seconds(budget),
-        kernel_dirs=tuple(kernel_dir or ()),
-    )
-    with show.progress(say) as progress, alone(progress):
-        measured = measure(request, topology.probe(), progress)
-    found = report(request, measured)
-    if as_json:
-        emit(document(found, measured))
-    else:
-        typer.echo(shown(found))
-    for words in found.missing:
-        say(f"partly done: {words}")
-    if not measured.series and not measured.languages:
-        raise typer.Exit(FAILED)
-    if found.missing or found.failed:
-        raise typer.Exit(PARTLY)
+app.command()(validate)
 
 
 @app.command()

@@ -89,7 +89,7 @@ def findings(evidence: Evidence) -> tuple[Finding, ...]:
 
 def _elsewhere() -> tuple[Finding, ...]:
     """What no CPU run of ours can say."""
-    gpu = "a run on CPUs says nothing on GPUs"
+    gpu = "a run on CPUs says nothing on GPUs; `advisor validate --device cuda:0` does"
     return (
         Finding("forward moves twice the predicted bytes", "3.3", "151.4 of 75.5 MB (A100)", "-", NOT_TESTABLE, gpu),
         Finding("atomics decide fused on GPUs", "4.3-4.7", "1.14-1.84x, then 0.40-0.92x", "-", NOT_TESTABLE, gpu),

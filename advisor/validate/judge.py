@@ -65,18 +65,28 @@ def ratio(above: Series, below: Series) -> Estimate:
     return Estimate(math.exp(found.centre), math.exp(found.low), math.exp(found.high))
 
 
-def _exponent(low: Series, high: Series) -> Estimate:
-    """Log ratio of times over log ratio of n; the two were measured apart, so they are resampled apart."""
-    span = math.log(high.problem.n / low.problem.n)
-    centre = math.log(smooth_p25(high.samples_ns) / smooth_p25(low.samples_ns)) / span
-    if min(len(low.samples_ns), len(high.samples_ns)) < FEWEST_FOR_INTERVAL:
+def _log_apart(above: Series, below: Series) -> Estimate:
+    """Log of time over time, of two races: the two were measured apart, so they are resampled apart."""
+    centre = math.log(smooth_p25(above.samples_ns) / smooth_p25(below.samples_ns))
+    if min(len(below.samples_ns), len(above.samples_ns)) < FEWEST_FOR_INTERVAL:
         return Estimate(centre, None, None)
     drawn = [
         log_quantiles(np.asarray(one.samples_ns, float), resample(len(one.samples_ns), seed))
-        for seed, one in enumerate((low, high))
+        for seed, one in enumerate((below, above))
     ]
-    ends = np.quantile((drawn[1] - drawn[0]) / span, [ALPHA / 2, 1 - ALPHA / 2])
+    ends = np.quantile(drawn[1] - drawn[0], [ALPHA / 2, 1 - ALPHA / 2])
     return Estimate(centre, float(ends[0]), float(ends[1]))
+
+
+def ratio_apart(above: Series, below: Series) -> Estimate:
+    """Time over time, of two races."""
+    return Estimate(*(None if end is None else math.exp(end) for end in _log_apart(above, below)))  # type: ignore[arg-type]
+
+
+def _exponent(low: Series, high: Series) -> Estimate:
+    """Log ratio of times over log ratio of n."""
+    span = math.log(high.problem.n / low.problem.n)
+    return Estimate(*(None if end is None else end / span for end in _log_apart(high, low)))  # type: ignore[arg-type]
 
 
 def growth_between(low: Series, high: Series) -> Growth:
@@ -104,8 +114,12 @@ def by_variant(series: Iterable[Series]) -> dict[tuple[str, str, int], list[Seri
 
 def growth(series: Sequence[Series], node: Node) -> tuple[Growth, ...]:
     """Exponents between successive n of every variant, with one thread and with all."""
-    own = [s for s in pinned(good(series), node) if s.threads in (1, node.cpus)]
-    return tuple(growth_between(low, high) for line in by_variant(own).values() for low, high in pairwise(line))
+    return growths(s for s in pinned(good(series), node) if s.threads in (1, node.cpus))
+
+
+def growths(series: Iterable[Series]) -> tuple[Growth, ...]:
+    """Exponents between successive n of every variant and thread count."""
+    return tuple(growth_between(low, high) for line in by_variant(series).values() for low, high in pairwise(line))
 
 
 def crossovers(series: Sequence[Series], node: Node, kernel: str = "") -> tuple[Crossover, ...]:

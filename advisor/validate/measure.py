@@ -26,19 +26,13 @@ from advisor.validate.languages import Pair, ends, lacking, language_cells, pair
 from advisor.validate.plan import cells, crowded, teams_of
 from advisor.validate.records import Measured
 from advisor.validate.request import IN_TWO_LANGUAGES, Request, check_shape, problems, teams
-from advisor.validate.run import Found, Job, Pool, Run, node_of
+from advisor.validate.run import MEASURED_SHARE, Found, Job, Phase, Pool, Run, in_turn, node_of
 from advisor.validate.stack import stacks
 from advisor.validate.sweep import prepare, sweep
 from advisor.validate.windows import windows
 
-MEASURED_SHARE = 0.95
-"""Of the budget, until which something may begin: what runs then is waited for, workers end, the program starts."""
-
 COMPILE_SHARE = 0.5
 """Of the budget, for compiling ahead at most: what is not compiled then is when it is measured, as far as time goes."""
-
-Phase = tuple[float, Callable[[float], None]]
-"""Weight of a phase, and the phase: it is told the end of its time on the clock."""
 
 
 def busy_percent() -> float:
@@ -138,10 +132,7 @@ def _phases(run: Run, jobs: Sequence[Job], floor: Job, pairs: Sequence[Pair]) ->
     phases += [(1.0, partial(stacks, run, gradients))] if gradients else []
     phases += [(1.0, partial(floors, run, floor))] if swept else []
     phases += [(3.0, partial(windows, run, job)) for job in decode]
-    for index, (weight, phase) in enumerate(phases):
-        left_s = max(0.0, run.end - run.clock())
-        run.progress.seconds_left(left_s)
-        phase(run.clock() + left_s * weight / sum(other for other, _ in phases[index:]))
+    in_turn(run, phases)
 
 
 def _list_and_compile(run: Run, jobs: Sequence[Job]) -> None:

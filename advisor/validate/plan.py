@@ -41,10 +41,16 @@ ASK_S = 0.01
 
 
 class Cell(NamedTuple):
-    """One variant with one team."""
+    """One variant with one team. `form`: in which of its forms, empty for that of its defaults."""
 
     variant: Variant
     choice: Choice
+    form: str = ""
+
+    @property
+    def name(self) -> str:
+        """Its variant's, and its form."""
+        return f"{self.variant.name} {self.form}".rstrip()
 
     @property
     def threads(self) -> int:
@@ -58,9 +64,9 @@ class Cell(NamedTuple):
 
     @property
     def label(self) -> str:
-        """Its variant, and its threads where it has a team."""
+        """Its name, and its threads where it has a team."""
         team = f" {self.threads}T{'' if self.pinned else ' free'}" if self.choice.team else ""
-        return f"{self.variant.name}{team}"
+        return f"{self.name}{team}"
 
 
 def usable(variants: Sequence[Variant], machine: Machine) -> tuple[Variant, ...]:
@@ -127,10 +133,10 @@ def expected_ns(
         spec: the kernel's spec.
         problem: what is to be measured.
         one: variant and team.
-        before: (variant, threads) -> the last problem measured and its time in ns.
+        before: (name, threads) -> the last problem measured and its time in ns.
         pace: for its speed.
     """
-    known = before.get((one.variant.name, one.threads))
+    known = before.get((one.name, one.threads))
     if known is not None:
         return known[1] * spec.flops(problem) / spec.flops(known[0])
     return spec.flops(problem) / pace.flops_per_ns / max(1, one.threads)

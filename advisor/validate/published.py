@@ -1,6 +1,6 @@
-"""The paper's CPU tables, read from the files beside this module.
+"""The paper's tables, read from the files beside this module.
 
-Source: Mullin and Hains, sections 3.1, 4.2 and 5.1; published/README.md names paper and machine.
+Source: Mullin and Hains, sections 3 to 6; published/README.md names paper and machine.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import csv
 import functools
 import os
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from advisor.errors import SchemaError
 
@@ -45,7 +45,19 @@ class Decode(NamedTuple):
     all_s: float
 
 
-def read(name: str) -> list[dict[str, float]]:
+class OnGpu(NamedTuple):
+    """A row of table 2: forward on two GPUs, in seconds."""
+
+    n: int
+    a100_s: float
+    h200_s: float
+
+
+TEXTS = ("finding", "machine", "n", "unit")
+"""Columns that are no numbers."""
+
+
+def read(name: str) -> list[dict[str, Any]]:
     """The rows of one file; its first line is a comment, its second the names of the columns.
 
     Raises:
@@ -58,7 +70,8 @@ def read(name: str) -> list[dict[str, float]]:
     try:
         if not first.startswith("#") or not rows:
             raise ValueError(first)
-        return [{key: float(value) for key, value in row.items()} for row in rows]
+        texts = TEXTS if "finding" in rows[0] else ()
+        return [{key: value if key in texts else float(value) for key, value in row.items()} for row in rows]
     except (TypeError, ValueError) as error:
         raise SchemaError(
             "a published table is a comment, a head and rows of numbers", got=f"{path}: {error}"
@@ -99,3 +112,27 @@ def decode() -> tuple[Decode, ...]:
     """Section 5.1: decode, 64 against 128 threads."""
     rows = read("decode_cpu_64_vs_128_delta.csv")
     return tuple(Decode(int(row["n"]), row["seconds_64_threads"], row["seconds_128_threads"]) for row in rows)
+
+
+@functools.cache
+def forward_on_gpus() -> tuple[OnGpu, ...]:
+    """Table 2: forward on an A100 and an H200."""
+    rows = read("forward_gpu.csv")
+    return tuple(OnGpu(int(row["n"]), row["a100_seconds"], row["h200_seconds"]) for row in rows)
+
+
+@functools.cache
+def _figures() -> dict[tuple[str, str, str], float]:
+    return {(row["finding"], row["machine"], row["n"]): row["value"] for row in read("gpu_findings.csv")}
+
+
+def on_gpu(finding: str, machine: str = "A100", n: int | None = None) -> float:
+    """A single figure of the paper's GPU sections.
+
+    Raises:
+        SchemaError: it has none of that name.
+    """
+    try:
+        return _figures()[finding, machine, "" if n is None else str(n)]
+    except KeyError:
+        raise SchemaError("a published figure must be in gpu_findings.csv", got=(finding, machine, n)) from None

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from advisor.kernels.executor import Executor
+from advisor.kernels.gpu.geometry import launch_names
 from advisor.kernels.memory import ITEM_BYTES
 from advisor.kernels.spec import KernelSpec
 from advisor.kernels.variant import evaluate, names
@@ -88,13 +89,14 @@ def _series(
     spec: KernelSpec, problem: Problem, one: Cell, status: str, samples_ns: tuple[float, ...], reason: str = ""
 ) -> Series:
     made = one.choice.build
-    known = names(problem, made.knobs)
-    moved = evaluate(one.variant.reads, known) + evaluate(one.variant.writes, known)
+    own = one.variant
+    known = launch_names(own, problem, made.knobs) if own.launch else names(problem, made.knobs)
+    moved = evaluate(own.reads, known) + evaluate(own.writes, known)
     item = ITEM_BYTES[problem.dtype]
     flops = spec.flops(problem)
     return Series(
         problem,
-        one.variant.name,
+        one.name,
         one.threads,
         one.pinned,
         status,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from advisor.device import CPU
 from advisor.errors import BadInput, UnknownName
 from advisor.kernels import registry
 from advisor.kernels.memory import USABLE, need_bytes, room_bytes
@@ -13,7 +14,7 @@ from advisor.records import Machine, Pairs, Problem
 from advisor.search.space import OVERSUBSCRIBE, cpu_budget, thread_counts
 
 KERNELS = ("forward", "backward", "fused", "decode", "rmsnorm", "norm_linear", "mlp", "block")
-"""The paper's kernels on CPUs, in its order; norm_linear is between two of them."""
+"""The paper's kernels, in its order; norm_linear is between two of them."""
 
 IN_TWO_LANGUAGES = ("decode", "rmsnorm", "norm_linear", "mlp")
 """Of these C is put beside Fortran; nothing else is measured of those on rows."""
@@ -55,7 +56,10 @@ DEFAULT_SIZES = {
 
 
 class Request(NamedTuple):
-    """What is asked. `sizes`, `threads` empty, `dtype` None: the defaults. `shape`: what differs from the paper's."""
+    """What is asked. `sizes`, `threads` empty, `dtype` None: the defaults. `shape`: what differs from the paper's.
+
+    `device`: cpu, or cuda:N, the number that CUDA programs started here would use.
+    """
 
     kernels: tuple[str, ...] = KERNELS
     sizes: tuple[int, ...] = ()
@@ -64,6 +68,7 @@ class Request(NamedTuple):
     shape: Pairs = ()
     budget_s: float = 120.0
     kernel_dirs: tuple[str, ...] = ()
+    device: str = CPU
 
 
 def kernel_names(text: str) -> tuple[str, ...]:
@@ -79,7 +84,7 @@ def kernel_names(text: str) -> tuple[str, ...]:
     words = [word.strip() for word in text.split(",") if word.strip()]
     for word in words or [text]:
         if word not in here:
-            raise UnknownName("the paper has no such kernel on CPUs", got=word, allowed=f"{', '.join(here)}, all")
+            raise UnknownName("the paper has no such kernel", got=word, allowed=f"{', '.join(here)}, all")
     return tuple(name for name in here if name in words)
 
 

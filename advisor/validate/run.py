@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import resource
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from advisor.kernels.spec import KernelSpec
@@ -16,6 +16,12 @@ from advisor.validate.records import Floor, Node, Series, StackCheck, Window
 
 GRACE_S = 1.0
 """What runs when the time ends is waited for so long."""
+
+MEASURED_SHARE = 0.95
+"""Of the budget, until which something may begin: what runs then is waited for, workers end, the program starts."""
+
+Phase = tuple[float, Callable[[float], None]]
+"""Weight of a phase, and the phase: it is told the end of its time on the clock."""
 
 Pool = Any
 """An Executor with `prepare`, `check` and `disturbed`: a WorkerPool, or a fake in tests."""
@@ -44,7 +50,7 @@ class Found:
 
 
 class Run(NamedTuple):
-    """What all phases share. `before`: the last problem and time in ns of each (kernel, variant, threads).
+    """What all phases share. `before`: the last problem and time in ns of each (kernel, name, threads).
 
     `teams`: of each kernel.
     `ask_s`: what a turn of a cell of each kernel cost at the last n beside its calls.
@@ -69,6 +75,14 @@ class Run(NamedTuple):
     def patience_s(self, most: float) -> float:
         """The limit of a call that begins now: so many seconds, but not much past the end."""
         return min(most, max(0.0, self.end - self.clock()) + GRACE_S)
+
+
+def in_turn(run: Run, phases: Sequence[Phase]) -> None:
+    """One phase after another, each within its share of what is left."""
+    for index, (weight, phase) in enumerate(phases):
+        left_s = max(0.0, run.end - run.clock())
+        run.progress.seconds_left(left_s)
+        phase(run.clock() + left_s * weight / sum(other for other, _ in phases[index:]))
 
 
 def node_of(machine: Machine) -> Node:

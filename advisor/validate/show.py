@@ -52,25 +52,25 @@ def shown(report: Report) -> str:
         f"{node.model_name or 'CPU'}: {node.cpus} CPUs in reach, {node.numa_nodes} {numa}; {shape}; "
         f"{report.seconds:.0f} s",
         _busy_words(report.busy_percent),
-        _part("Growth: exponent of n up to each size from the one before it", growth(report.growth)),
-        _part(
+        part("Growth: exponent of n up to each size from the one before it", growth(report.growth)),
+        part(
             "Threads: best count at each n, its speed-up over 1 thread / how much slower all threads are",
             crossovers(report.crossovers, node.cpus),
         ),
-        _part(
+        part(
             "Fused: time over forward + backward with A kept (naive; pair: tiled like the others)",
             fusions(report.fusions),
         ),
-        _part(
+        part(
             "Predicted bytes, and predicted bytes / time; nothing was counted",
             traffic(report.traffic, report.predicted),
         ),
         "\n".join(
             f"{f.name}: {f.ours / 1e6:.3f} MB here, {f.published / 1e6:.3f} MB in the paper" for f in report.formulas
         ),
-        _part("C over Fortran: time of the variant in C over that of the same ONF in Fortran", languages(report)),
-        _part("Decode quiet, and beside one busy neighbour: means of all calls", plateau(report.plateau)),
-        _part("Findings of the paper", findings(report.findings)),
+        part("C over Fortran: time of the variant in C over that of the same ONF in Fortran", languages(report)),
+        part("Decode quiet, and beside one busy neighbour: means of all calls", plateau(report.plateau)),
+        part("Findings of the paper", findings(report.findings)),
         "\n".join(
             f"failed: {s.problem.kernel} {s.variant} n={s.problem.n} {s.threads}T: {s.reason}" for s in report.failed
         ),
@@ -84,7 +84,8 @@ def _busy_words(percent: float | None) -> str:
     return f"CPUs were {percent:.0f} % busy before the first measurement: other work runs here, quote none of this"
 
 
-def _part(title: str, table: str) -> str:
+def part(title: str, table: str) -> str:
+    """A table under its title; nothing where there is no table."""
     return f"{title}\n{table}" if table else ""
 
 
@@ -93,7 +94,9 @@ def growth(found: Sequence[Growth]) -> str:
     lines: dict[tuple[str, ...], dict[int, str]] = {}
     for g in sorted(found, key=lambda g: (g.kernel, g.variant, g.threads)):
         lines.setdefault((g.kernel, "predicted", "by flops"), {})[g.high_n] = f"{g.by_flops:.2f}"
-        lines.setdefault((g.kernel, g.variant, f"{g.threads}T"), {})[g.high_n] = figure(g.exponent)
+        lines.setdefault((g.kernel, g.variant, f"{g.threads}T" if g.threads else "measured"), {})[g.high_n] = figure(
+            g.exponent
+        )
     for g in found:
         lines.setdefault((g.kernel, g.variant, "by elements moved"), {})[g.high_n] = f"{g.by_moved:.2f}"
     # a variant's lines together, what the flops predict before all variants

@@ -74,7 +74,7 @@ def _learn(run: Run, job: Job, problem: Problem, taken: Taken, spent_s: float) -
     """What the next n of this kernel is expected to cost."""
     before = run.before.setdefault(job.kernel, {})
     for one, samples in taken.samples.items():
-        before[one.variant.name, one.threads] = problem, smooth_p25(samples)
+        before[one.name, one.threads] = problem, smooth_p25(samples)
         spent_s -= cell_s(smooth_p25(samples), 0.0, len(samples), run.pace)
     asked = sum(turns(len(samples), run.pace) for samples in taken.samples.values())
     run.ask_s[job.kernel] = max(ASK_S, spent_s / max(1, asked))

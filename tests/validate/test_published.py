@@ -29,6 +29,22 @@ def test_decode_with_half_of_the_threads():
     assert (rows[-1].n, round(rows[-1].all_s / rows[-1].half_s, 2)) == (1048576, 1.28)
 
 
+def test_forward_on_two_gpus():
+    rows = published.forward_on_gpus()
+    assert [row.n for row in rows] == [64 << i for i in range(8)]
+    assert (rows[-1].a100_s, rows[-1].h200_s) == (0.457188, 0.431261)
+
+
+def test_single_figures_of_the_gpu_sections():
+    backward, fused = (
+        published.on_gpu(f"atomic instructions {name}", n=2048) for name in ("backward (GK only)", "fused (GV and GK)")
+    )
+    assert fused / backward == 2
+    assert published.on_gpu("fused/naive time before fix (two atomics) lowest", "H200") == 1.34
+    with pytest.raises(SchemaError, match="no such figure"):
+        published.on_gpu("no such figure")
+
+
 @pytest.mark.parametrize("text", ["", "n,s\n1,2\n", "# a\nn,s\n1,x\n", "# a\nn,s\n1\n", "# a\n"])
 def test_a_broken_table_is_refused(monkeypatch, tmp_path, text):
     (tmp_path / "a.csv").write_text(text)

@@ -1,0 +1,192 @@
+"""Measuring on a device that is none: what is asked and counted, in which order, what a budget or Ctrl-C leaves."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from device_lab import FORBIDDEN, MACHINE, TOOLS, FakeLab, counters
+from gpu_fixtures import H200
+
+from advisor.errors import BadInput, UnknownName
+from advisor.kernels import registry
+from advisor.kernels.gpu.counts import NoCounters
+from advisor.kernels.header import GPU_LANGUAGES
+from advisor.kernels.variant import variants
+from advisor.validate.device_plan import BLOCK_SIZES, count_sizes, device_cells, device_problems, grids, own
+from advisor.validate.device_report import SCHEMA, device_document, device_report
+from advisor.validate.device_show import device_shown
+from advisor.validate.plan import LEAST_ROUNDS, MOST_ROUNDS
+from advisor.validate.request import Request
+from advisor.validate.roles import ROLES, STEPS, pairs_of, role_of
+
+CHAIN = ("forward", "backward", "fused")
+
+
+def test_every_role_is_a_variant_with_the_knobs_it_says():
+    for role in ROLES:
+        (variant,) = [v for v in variants(role.kernel, (), GPU_LANGUAGES) if v.name == role.variant]
+        for knob, value in role.knobs:
+            assert value in dict(variant.build_knobs)[knob], role
+        assert role_of(role.kernel, role.name) == role
+    assert len({(role.kernel, role.name) for role in ROLES}) == len(ROLES)
+
+
+def test_every_step_has_a_pair_in_two_mappings_at_least():
+    for step in STEPS:
+        pairs = pairs_of(step)
+        assert len({new.mapping for new, _ in pairs}) >= 2, step
+        assert all(new.mapping == old.mapping and new != old for new, old in pairs)
+
+
+def test_variants_of_the_chain_are_timed_in_turns_at_the_papers_shape():
+    lab = FakeLab()
+    found = lab.run(kernels=CHAIN, sizes=(64, 128), budget_s=10_000)
+    assert (found.missing, found.interrupted, found.uncounted) == ((), False, "")
+    assert {s.problem.kernel for s in found.series} == set(CHAIN)
+    assert {(s.problem.dtype, s.threads, s.item_bytes) for s in found.series} == {("float64", 0, 8)}
+    assert {dict(s.problem.shape)["batch"] for s in found.series} == {2}
+    assert all(len(s.samples_ns) == MOST_ROUNDS for s in found.series)
+    names = {s.variant for s in found.series if s.problem.kernel == "fused"}
+    assert {role.name for role in ROLES if role.kernel == "fused"} <= names
+    assert all(pool.closed for pool in lab.pools.values())
+    assert found.cold_start_s == (0.31, 0.29, 0.3)
+
+
+def test_forms_of_one_variant_are_cells_of_their_own():
+    spec, (problem,) = device_problems(Request(sizes=(64,)), "backward")
+    cells = device_cells(H200, spec, own("backward"), problem, TOOLS)
+    both = {c.name: dict(c.choice.build.knobs) for c in cells if c.variant.name == "gk_atomic_packed"}
+    assert both == {"gk_atomic_packed": {"ADV_PERSIST": 1}, "gk_atomic_packed ADV_PERSIST=0": {"ADV_PERSIST": 0}}
+    launched = {g.variant: g.launches for g in grids(spec, problem, cells)}
+    assert launched["gk_atomic_packed"][0] == (2, 128), "a block of 128 rows for each sequence"
+    assert set(launched) == {c.name for c in cells}
+
+
+def test_decode_is_in_float32_and_sizes_are_the_papers():
+    assert device_problems(Request(), "decode")[1][-1].n == 1048576
+    assert {p.dtype for p in device_problems(Request(), "decode")[1]} == {"float32"}
+    assert tuple(p.n for p in device_problems(Request(), "block")[1]) == BLOCK_SIZES
+    assert [p.n for p in device_problems(Request(), "forward")[1]] == [64 << i for i in range(8)]
+
+
+def test_what_is_counted_is_what_ran_cold_at_the_papers_sizes():
+    lab = FakeLab(statuses=lambda p, c: "wrong" if c.build.variant == "packed" else "ok")
+    found = lab.run(kernels=("forward",), sizes=(64, 2048, 4096), budget_s=10_000)
+    assert {p.regime for p, _ in lab.asked} == {"cold"}
+    assert {p.n for p, _ in lab.asked} == {2048, 4096}
+    assert "packed" not in {c.build.variant for _, c in lab.asked}
+    assert {c.variant for c in found.counts} == {c.build.variant for _, c in lab.asked}
+    assert {s.variant for s in found.series if s.status == "wrong"} == {"packed"}
+    assert all(c.call.dram_read_bytes == 5e8 and c.predicted.dram_written_bytes > 0 for c in found.counts)
+
+
+def test_sizes_that_are_counted():
+    spec = registry.spec("fused")
+    asked = [spec.problem(n, dtype="float64") for n in (64, 1024)]
+    assert count_sizes("fused", asked) == (1024,), "the largest where the paper's were not measured"
+    assert count_sizes("decode", asked) == ()
+
+
+def test_without_permission_times_are_there_and_counts_say_what_headers_predict():
+    found = FakeLab(counted=lambda p, c: FORBIDDEN).run(kernels=("fused",), sizes=(2048,), budget_s=10_000)
+    assert "administrators" in found.uncounted
+    assert "ask one" in found.uncounted
+    assert found.missing == ()
+    assert found.series
+    assert found.counts
+    assert all(c.call is None and c.predicted.atomics >= 0 for c in found.counts)
+
+
+def test_one_that_cannot_be_counted_is_named():
+    def some(problem, choice):
+        broken = choice.build.variant == "lane_shared"
+        return NoCounters("it crashed", "", everywhere=False) if broken else counters()
+
+    found = FakeLab(counted=some).run(kernels=("forward",), sizes=(4096,), budget_s=10_000)
+    assert found.uncounted == ""
+    assert [m for m in found.missing if "lane_shared" in m and "it crashed" in m]
+
+
+def test_a_budget_is_kept_and_what_is_left_out_is_named():
+    lab = FakeLab(times=lambda p, c: 1e9 if p.n == 4096 else 1e6)
+    begun = lab.clock()
+    found = lab.run(kernels=("forward", "backward"), sizes=(64, 4096), budget_s=20)
+    assert lab.clock() - begun <= 22
+    assert [m for m in found.missing if "n=4096" in m and "no time" in m]
+    assert {s.problem.n for s in found.series if s.status == "ok"} >= {64}
+
+
+def test_slow_calls_get_few_rounds_and_no_interval():
+    lab = FakeLab(times=lambda p, c: 1.5e9)
+    found = lab.run(kernels=("forward",), sizes=(8192,), budget_s=30)
+    rounds = {len(s.samples_ns) for s in found.series}
+    assert rounds
+    assert max(rounds) < MOST_ROUNDS
+    shown = device_shown(device_report(Request(kernels=("forward",)), found), found.series)
+    assert ("few rounds" in shown) == (max(rounds) < LEAST_ROUNDS)
+
+
+def test_counting_never_begins_without_time_and_slow_choices_are_not_counted():
+    lab = FakeLab(times=lambda p, c: 1.5e9 if c.build.variant == "packed" else 1e6)
+    found = lab.run(kernels=("forward",), sizes=(4096,), budget_s=100)
+    assert "packed" not in {c.build.variant for _, c in lab.asked}
+    assert [m for m in found.missing if m.startswith("counters of forward: no time for packed")]
+    assert all(limit <= 100 for limit in lab.limits)
+
+
+def test_an_interrupt_keeps_what_was_measured():
+    lab = FakeLab(interrupt_at=40)
+    found = lab.run(kernels=CHAIN, budget_s=10_000)
+    assert found.interrupted
+    assert found.missing[-1].startswith("interrupted")
+    assert {s.problem.n for s in found.series if s.problem.kernel == "forward"} >= {64}
+    assert all(pool.closed for pool in lab.pools.values())
+
+
+def test_a_worker_that_is_not_ready_in_time_is_left_out():
+    lab = FakeLab()
+    opened = lab.open
+
+    def late(gpu, spec, variants):
+        pool = opened(gpu, spec, variants)
+        if spec.name == "backward":
+
+            def slow(problem, choices):
+                raise BadInput("no worker")
+
+            pool.prepare = slow
+        return pool
+
+    lab.open = late
+    with pytest.raises(BadInput, match="no worker"):
+        lab.run(kernels=CHAIN, sizes=(64,), budget_s=100)
+    assert all(pool.closed for pool in lab.pools.values())
+
+
+@pytest.mark.parametrize(
+    ("asked", "error", "said"),
+    [
+        ({"threads": (2,)}, BadInput, "threads are those of CPUs"),
+        ({"kernels": ("norm_linear",)}, UnknownName, "has a CUDA variant"),
+        ({"kernels": ("forward",), "shape": (("d_ff", 4),)}, BadInput, "d_ff=4"),
+    ],
+)
+def test_what_makes_no_sense_on_a_device_is_refused(asked, error, said):
+    with pytest.raises(error, match=said):
+        FakeLab().run(**asked)
+
+
+def test_the_document_has_every_table_and_its_samples():
+    request = Request(kernels=("forward", "fused"), sizes=(64, 2048, 4096), budget_s=10_000, device="cuda:0")
+    found = FakeLab().run(**{k: v for k, v in request._asdict().items() if k in ("kernels", "sizes", "budget_s")})
+    report = device_report(request, found)
+    told = json.loads(json.dumps(device_document(report, found), allow_nan=False))
+    assert told["schema"] == SCHEMA
+    assert told["device"]["name"] == "NVIDIA H200"
+    assert {"steps", "counts", "growth", "findings", "series", "grids", "crossings", "cold_start_s"} <= set(told)
+    assert len(told["series"]) == len(found.series)
+    text = device_shown(report, found.series)
+    for words in ("paper: H200", "Steps", "Counted", "reductions", "Findings of the paper", "132 multiprocessors"):
+        assert words in text
+    assert MACHINE.gpus[0].name in text.splitlines()[0]
