@@ -77,6 +77,33 @@ def questions_of(answers: Iterable[tuple[Answer, int]]) -> tuple[Question, ...]:
     return tuple(Question(_label(kernel, axes, list(found)), kernel, axes) for kernel, axes in found)
 
 
+def last_tuned(policy: Policy, answers: Sequence[tuple[Answer, int]]) -> tuple[list[tuple[Answer, int]], str]:
+    """Of several tuned shapes of one kernel at one n, the one that was tuned last: who starts a server means that one.
+
+    Args:
+        policy: that gave the answers.
+        answers: with their n.
+
+    Returns:
+        That answer, and a sentence on the others; all of them and no words where there is nothing to choose by.
+    """
+    all_of_them, made = list(answers), [_made(policy, answer) for answer, _ in answers]
+    one_question = len({(answer.kernel, n) for answer, n in answers}) == 1
+    if len(answers) < 2 or not one_question or not max(made) or made.count(max(made)) > 1:
+        return all_of_them, ""
+    last = made.index(max(made))
+    asked = questions_of(answers)
+    told = f"{asked[last].label}, tuned last of {len(asked)} shapes; the others: "
+    return [all_of_them[last]], told + ", ".join(q.label for i, q in enumerate(asked) if i != last)
+
+
+def _made(policy: Policy, answer: Answer) -> str:
+    """When the shape of an answer was tuned on this machine; empty where it was not."""
+    own = {"dtype": answer.dtype, "regime": answer.regime, "shape": answer.shape}
+    found = [s for s in policy.sections(answer.kernel) if {name: s[name] for name in own} == own]
+    return max((str(s.get("created") or "") for s in found if not s.get("basis")), default="")
+
+
 def _label(kernel: str, axes: Axes, everything: Sequence[tuple[str, Axes]]) -> str:
     """The kernel, with the axes in which the problems of it differ."""
     others = [dict(other) for name, other in everything if name == kernel]

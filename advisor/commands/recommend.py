@@ -102,6 +102,9 @@ def recommend(
     else:
         policy, answers = pipeline.recommend(kernel, sizes(n), wanted, where)
         questions, notes = serving.questions_of(answers), ()
+    if output not in ("text", "json", *launch.TABLES) and not (single or as_json or model_config):
+        answers, told = serving.last_tuned(policy, answers)
+        notes = (*notes, *filter(None, [told]))
     for note in (*notes, *policy.notes):
         say(note)
     several = model_config is not None or len({answer.kernel for answer, _ in answers}) > 1
@@ -109,8 +112,8 @@ def recommend(
     known = {*pipeline.kernel_names("all"), *(answer.kernel for answer, _ in answers)}
     load = asked_workload(workload, from_log, regex, known)
     weights = shares(load, sizes(n))
-    if load is not None and (told := outside(load.overall(), sizes(n))):
-        say(told)
+    if load is not None and (beyond := outside(load.overall(), sizes(n))):
+        say(beyond)
     sheet = serving.sheet(policy, questions, weights, machine) if wanted_sheet else None
     if single and sheet is not None:
         answers = [(serving.setting_of(sheet), max(weights))]
