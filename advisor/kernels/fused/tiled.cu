@@ -1,0 +1,45 @@
+/* variant {
+  "idea": "tiles on the tensor cores, nothing of order n^2 in memory: forward keeps lse and delta, gk and gv by columns, gq by rows",
+  "language": "cuda", "symbol": "forward_tiles", "dtypes": ["float64", "float32"], "requires": ["sm_90"],
+  "macros": {"ADV_HD": "head_dim"},
+  "build_knobs": {"ADV_TILES": [1, 2, 4], "ADV_SPLITS": [1, 2, 4, 8], "ADV_STEP": [16, 32], "ADV_STAGES": [1, 2]},
+  "defaults": {"ADV_TILES": 2, "ADV_SPLITS": 2, "ADV_STEP": 32, "ADV_STAGES": 1},
+  "valid": ["head_dim == 64 or head_dim == 128", "ADV_TILES * ADV_SPLITS >= 4 and ADV_TILES * ADV_SPLITS <= 8",
+            "32 * ADV_TILES + 2 * ADV_SPLITS * ADV_STEP * ADV_STAGES <= 416"],
+  "reads": "batch * n * head_dim * (4 * heads + 6 * kv_heads) + 4 * batch * heads * n",
+  "writes": "batch * n * head_dim * (2 * heads + 2 * kv_heads) + 2 * batch * heads * n",
+  "derived": {
+    "tiles": "(n + 16 * ADV_TILES - 1) // (16 * ADV_TILES)",
+    "row_bytes": "head_dim * real_bytes + 16",
+    "stream_bytes": "2 * ADV_STAGES * ADV_SPLITS * ADV_STEP * row_bytes"
+  },
+  "grid": ["tiles", "batch * heads"], "block": "32 * ADV_TILES * ADV_SPLITS",
+  "shared": "16 * ADV_TILES * row_bytes + stream_bytes",
+  "then": [
+    {"symbol": "gradient_columns", "grid": ["tiles", "batch * kv_heads"], "block": "32 * ADV_TILES * ADV_SPLITS",
+     "shared": "32 * ADV_TILES * row_bytes + stream_bytes"},
+    {"symbol": "gradient_rows", "grid": ["tiles", "batch * heads"], "block": "32 * ADV_TILES * ADV_SPLITS",
+     "shared": "32 * ADV_TILES * row_bytes + stream_bytes"}
+  ],
+  "workspace": "2 * batch * heads * n * real_bytes",
+  "mapping": "tiled: a warp takes sixteen rows, warps of one tile share what streams by through shared memory",
+  "rank": 10
+} */
+#include "tiled.cuh"
+
+#define TILED_ARGUMENTS CHAIN_ARGUMENTS, int tiles, int row_bytes, int stream_bytes
+
+extern "C" __global__ void __launch_bounds__(TEAM) forward_tiles(TILED_ARGUMENTS) {
+  const Chain c = CHAIN;
+  forward_tile(c, query_place(c), [](real, int, int) {});
+}
+
+extern "C" __global__ void __launch_bounds__(TEAM) gradient_columns(TILED_ARGUMENTS) {
+  const Chain c = CHAIN;
+  column_tile(c, column_place());
+}
+
+extern "C" __global__ void __launch_bounds__(TEAM) gradient_rows(TILED_ARGUMENTS) {
+  const Chain c = CHAIN;
+  row_tile(c, query_place(c));
+}
