@@ -206,7 +206,7 @@ def _compiled(folder, source, macros, symbols):
     head = "".join(f'#include "{header}"\n' for header in HEADERS)
     with open(f"{name}.cpp", "w", encoding="utf-8") as file:
         file.write(f"{head}{source}\n{RUN.replace('CASES', cases)}")
-    flags = ["-std=c++17", "-O1", "-fno-ipa-reference", "-U_FORTIFY_SOURCE", "-w", "-shared", "-fPIC", f"-I{HERE}"]
+    flags = ["-std=c++17", "-O1", "-fno-ipa-reference", "-U_FORTIFY_SOURCE", "-fno-gnu-unique", "-w", "-shared", "-fPIC", f"-I{HERE}"]
     command = ["g++", *flags, *macros, f"{name}.cpp", "-o", f"{name}.so"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[:3000]
