@@ -141,9 +141,10 @@ def _parts_of(asked: Asked, answer: Answer) -> list[tuple[str, Mapping[str, str 
 
 
 def tuned_sizes(policy: Policy, kernels: Iterable[str]) -> tuple[int, ...]:
-    """Every n at which a policy's tables were tuned for some kernels."""
-    found = {n for kernel in kernels for section in policy.sections(kernel) for n in section["tuned_n"]}
-    return tuple(sorted(found))
+    """Every n at which a policy's tables were tuned here for some kernels; those that others know where none was."""
+    known = [section for kernel in kernels for section in policy.sections(kernel)]
+    own = [section for section in known if not section.get("basis")]
+    return tuple(sorted({n for section in own or known for n in section["tuned_n"]}))
 
 
 def setting(answer: Answer) -> Setting:

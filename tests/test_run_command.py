@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 import signal
+import types
 
 import pytest
 from commanding import Site
@@ -361,3 +362,17 @@ def test_cpus_that_went_away_do_not_keep_the_command_from_starting(monkeypatch, 
         os.sched_setaffinity(0, mask)
     assert len(started) == 1
     assert said in told[0]
+
+
+@pytest.mark.parametrize(
+    ("bases", "sizes"),
+    [
+        ({None: (64, 128), "TRANSFERRED": (4096,), "MODELLED": (8192,)}, (64, 128)),
+        ({"TRANSFERRED": (4096,), "MODELLED": (8192,)}, (4096, 8192)),
+        ({}, ()),
+    ],
+)
+def test_without_a_size_those_tuned_here_are_meant_and_not_what_was_carried_over(bases, sizes):
+    sections = [{"tuned_n": list(n), **({"basis": basis} if basis else {})} for basis, n in bases.items()]
+    policy = types.SimpleNamespace(sections=lambda kernel: sections)
+    assert running.tuned_sizes(policy, ["decode"]) == sizes
