@@ -5,7 +5,7 @@
   "valid": ["head_dim <= 128"],
   "reads": "batch * n * (head_dim * (6 * heads + 3 * kv_heads) + heads) + ADV_PERSIST * 2 * (batch * heads * (n * n * (2 - causal) + n * causal) // 2) + (1 - ADV_PERSIST) * batch * n * (head_dim * (2 * heads + 3 * kv_heads) + 4 * heads)",
   "writes": "batch * n * head_dim * (heads + 3 * kv_heads) + ADV_PERSIST * 2 * (batch * heads * (n * n * (2 - causal) + n * causal) // 2) + (1 - ADV_PERSIST) * batch * heads * n",
-  "atomics": "batch * heads * (n + 127) // 128 * 4 * n * head_dim",
+  "atomics": "(batch * heads * (n * n * (2 - causal) + n * causal) // 2) // 32 * head_dim",
   "grid": ["(n + 127) // 128", "batch * heads"], "block": "128",
   "then": [
     {"symbol": "backward_gv", "grid": ["(n + 127) // 128", "batch * kv_heads"], "block": "128"},
