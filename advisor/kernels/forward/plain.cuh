@@ -1,4 +1,5 @@
-/* What the plain CUDA variants of forward share: types, and where the rows of a query head and of its keys lie.
+/* What the CUDA variants of forward share: types (`store` is what operands hold, `real` what is computed in), and where
+   the rows of a query head and of its keys lie.
 
    No header of CUDA's is included, so that NVRTC needs no include path. Macros of the frame: ADV_DTYPE. */
 #ifndef ADV_DTYPE
@@ -9,15 +10,20 @@
 #endif
 #if ADV_DTYPE == 1
 typedef double real;
+typedef double store;
+#elif ADV_DTYPE == 2
+typedef float real;
+typedef float store;
 #else
 typedef float real;
+typedef unsigned short store;
 #endif
 typedef long long wide;
 
 #define LOWEST real(-1e30)
 #define FULL 0xffffffffu
 #define FORWARD_ARGUMENTS                                                                                             \
-  const real *q, const real *k, const real *v, real *out, unsigned char *workspace, int batch, int heads,             \
+  const store *q, const store *k, const store *v, store *out, unsigned char *workspace, int batch, int heads,         \
       int kv_heads, int head_dim, int causal, int n
 
 __device__ __forceinline__ float power(float x) { return expf(x); }

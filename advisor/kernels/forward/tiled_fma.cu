@@ -3,7 +3,7 @@
   "language": "cuda", "symbol": "forward_tiled_fma", "dtypes": ["float32", "float64"], "requires": ["sm_80"],
   "macros": {"ADV_HD": "head_dim"},
   "build_knobs": {"ADV_BM": [16, 32, 64, 128], "ADV_BN": [32, 64]}, "run_knobs": {"splits": [1, 2, 4, 8, 16]},
-  "defaults": {"ADV_BM": 64, "ADV_BN": 64, "splits": 1},
+  "defaults": {"ADV_BM": 64, "ADV_BN": 32, "splits": 1},
   "valid": ["head_dim == 64 or head_dim == 128", "ADV_BM < max(32, 2 * n)", "ADV_BN < max(64, 2 * n)",
             "splits == 1 or splits * ADV_BN < n + ADV_BN",
             "splits == 1 or splits * ((n + ADV_BM - 1) // ADV_BM) * batch * heads <= 1056",
@@ -171,7 +171,7 @@ __device__ __forceinline__ void emit(Mine &my, real *out, const Splits<BM> &part
 
 extern "C" __global__ void __launch_bounds__(THREADS)
     forward_tiled_fma(FORWARD_ARGUMENTS, int splits, int tiles, int first) {
-  extern __shared__ real space[];
+  extern __shared__ __align__(16) real space[];
   const Tile at = {space, space + BM * STRIDE, space + (BM + BN) * STRIDE, space + (BM + 2 * BN) * STRIDE};
   const int head = blockIdx.y, split = blockIdx.z, place = gridDim.x - 1 - blockIdx.x; /* causal: the longest first */
   const int row = place * BM;

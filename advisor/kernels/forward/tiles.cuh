@@ -4,16 +4,34 @@
 
 #if ADV_DTYPE == 1
 typedef double2 Pack;
+typedef double2 Pair;
 __device__ __forceinline__ real part(const Pack &a, int e) { return e ? a.y : a.x; }
 __device__ __forceinline__ Pack pack(const real *a) { return make_double2(a[0], a[1]); }
+__device__ __forceinline__ void put(real *to, real x, real y) { *(Pair *)to = make_double2(x, y); }
 #else
 typedef float4 Pack;
+typedef float2 Pair;
 __device__ __forceinline__ real part(const Pack &a, int e) { return e == 0 ? a.x : e == 1 ? a.y : e == 2 ? a.z : a.w; }
 __device__ __forceinline__ Pack pack(const real *a) { return make_float4(a[0], a[1], a[2], a[3]); }
+__device__ __forceinline__ void put(real *to, real x, real y) { *(Pair *)to = make_float2(x, y); }
+#endif
+#if ADV_DTYPE > 2
+/* Two numbers rounded to nearest into 16 bits each, `x` in the lower half. */
+__device__ __forceinline__ unsigned narrow(float x, float y) {
+  unsigned both;
+#if ADV_DTYPE == 3
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(y), "f"(x));
+#else
+  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(y), "f"(x));
+#endif
+  return both;
+}
+__device__ __forceinline__ void put(store *to, real x, real y) { *(unsigned *)to = narrow(x, y); }
 #endif
 
-/* elements of a pack; packs of a row */
+/* elements of a pack; packs of a row; stored elements of 16 bytes, and such pieces of a row */
 constexpr int VEC = 16 / int(sizeof(real)), PACKS = ADV_HD / VEC;
+constexpr int STORED = 16 / int(sizeof(store)), PIECES = ADV_HD / STORED;
 
 /* log2(e) / sqrt(d): scores are kept in base 2. */
 __device__ __forceinline__ real base_two_scale() { return real(1.4426950408889634) * score_scale(); }
@@ -26,17 +44,18 @@ __device__ __forceinline__ float ex2(float x) {
 __device__ __forceinline__ double ex2(double x) { return exp2(x); }
 
 __device__ __forceinline__ void copy16(void *to, const void *from) {
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(unsigned(__cvta_generic_to_shared(to))), "l"(from));
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(unsigned(__cvta_generic_to_shared(to))), "l"(from)
+               : "memory");
 }
 __device__ __forceinline__ void commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 __device__ __forceinline__ void wait_all_but_one() { asm volatile("cp.async.wait_group 1;" ::: "memory"); }
 
 /* Rows first .. first + ROWS - 1 of [n][HD] into [ROWS][STRIDE]; past n the last row again, so that all is finite. */
 template <int ROWS, int STRIDE, int THREADS>
-__device__ __forceinline__ void copy_rows(real *to, const real *from, int first, int n) {
+__device__ __forceinline__ void copy_rows(store *to, const store *from, int first, int n) {
 #pragma unroll 4
-  for (int x = threadIdx.x; x < ROWS * PACKS; x += THREADS) {
-    const int r = x / PACKS, c = x % PACKS * VEC;
+  for (int x = threadIdx.x; x < ROWS * PIECES; x += THREADS) {
+    const int r = x / PIECES, c = x % PIECES * STORED;
     copy16(to + r * STRIDE + c, from + wide(min(first + r, n - 1)) * ADV_HD + c);
   }
 }
@@ -68,7 +87,7 @@ template <int ROWS> struct Splits {
 /* The last block of a tile to come here merges its splits, in their order whichever block that is, so that the result
    does not depend on timing. It leaves the counter at zero, as it found it. All threads of the block come. */
 template <int ROWS, int THREADS>
-__device__ __forceinline__ void merge(const Splits<ROWS> &found, real *out, int rows) {
+__device__ __forceinline__ void merge(const Splits<ROWS> &found, store *out, int rows) {
   __shared__ bool last;
   __threadfence();
   __syncthreads();
@@ -91,8 +110,7 @@ __device__ __forceinline__ void merge(const Splits<ROWS> &found, real *out, int 
       for (int e = 0; e < VEC; e++) sum[e] += f * part(one, e);
     }
 #pragma unroll
-    for (int e = 0; e < VEC; e++) sum[e] /= total;
-    *(Pack *)(out + wide(r) * ADV_HD + c) = pack(sum);
+    for (int e = 0; e < VEC; e += 2) put(out + wide(r) * ADV_HD + c + e, sum[e] / total, sum[e + 1] / total);
   }
   if (threadIdx.x == 0) *found.counter = 0;
 }
