@@ -152,7 +152,9 @@ def save(path: str, table: Table, request: Request, log_path: str, replaces: Seq
     try:
         known = past(log_path, request, every_shape=True)
         stands = measured_of(saved.table, saved.table)
-        ruled = save_table(path, with_rules(saved.table, known.verdicts, known.trials), replaces=stands)
+        ruled = save_table(
+            path, with_rules(saved.table, known.verdicts, known.trials, request.variants), replaces=stands
+        )
     except Exception as error:  # a rule is about what nobody tuned: it must not cost what was
         return Saved(saved.table, (*saved.notes, f"no rule for other shapes was learned: {error}"))
     return Saved(ruled.table, (*saved.notes, *ruled.notes))

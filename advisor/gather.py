@@ -289,7 +289,7 @@ def by_rule(site: Site, found: list[tuple[Json, Json]], axes: Json) -> tuple[Ran
         try:
             asked = shape_of(rule, axes)
             if asked is not None and is_for(rule["process"], site):
-                return ranges(site, table, section(rule, *asked), []), ""
+                return ranges(site, table, section(rule, *asked, table["kernel"]), []), ""
             others += [] if asked is None else [start_with(rule["process"])]
         except Exception:  # whatever a file brings, a server goes on with the default choice
             continue

@@ -217,14 +217,13 @@ def section_default(site: Site, table: Json, section: Json, why: str) -> Answer:
     Where its compiler is not here, the build is that of a row whose tool is, or none.
     """
     choice, known = section["default"], section["default"]["team"] or {"threads": 1, "placement": UNPINNED}
+    if section.get("default_unusable"):
+        return _nothing_built(site, table, section, f"{why}, but {section['default_unusable']}")
     if _is_absent(site, choice["build"]["compiler"]):
         why = f"{why}, but {choice['build']['compiler']} is not here"
         able = [row["choice"] for row in section["rows"] if not _is_absent(site, row["choice"]["build"]["compiler"])]
         if not able:
-            found = _chosen(site, table, section, choice)
-            return default_answer(site, table["kernel"], why)._replace(
-                dtype=found.dtype, shape_pairs=found.shape_pairs, regime=found.regime, table_id=found.table_id
-            )
+            return _nothing_built(site, table, section, why)
         choice, why = able[0], f"{why}: {able[0]['build']['compiler']}'s row, with the default team"
     try:
         threads, cpus = team(site, known["threads"], known["placement"])
@@ -236,6 +235,16 @@ def section_default(site: Site, table: Json, section: Json, why: str) -> Answer:
         basis="DEFAULT", regret_bound=None, regret_sizes=0, rung=None, machines=(), validated_regret=None
     )
     return bare._replace(threads=threads, cpus=cpus, placement=placement, why=why)
+
+
+def _nothing_built(site: Site, table: Json, section: Json, why: str) -> Answer:
+    """The careful rule for a section's problem, where its default choice cannot be made here."""
+    return default_answer(site, table["kernel"], why)._replace(
+        dtype=section["dtype"],
+        shape_pairs=tuple(section["shape"].items()),
+        regime=section["regime"],
+        table_id=table["table_id"],
+    )
 
 
 def _chosen(site: Site, table: Json, section: Json, choice: Json) -> Answer:
@@ -269,6 +278,8 @@ def _chosen(site: Site, table: Json, section: Json, choice: Json) -> Answer:
 
 def _row_answer(site: Site, table: Json, section: Json, row: Json) -> Answer:
     """The answer of a row before its pieces differ; complete (with `why`) where they do not: DEFAULT, or a part."""
+    if row.get("unusable"):
+        return section_default(site, table, section, f"{row['unusable']}: the default choice")
     changed = changed_fields(site, table, section, row)
     if changed and site.stale != "use":
         why = f"the row is stale ({'; '.join(changed)}): the default choice"
@@ -476,13 +487,18 @@ def _remembered(site: Site, kernel: str, variant: str) -> str | None:
     return site.hashes[kernel, variant]
 
 
-def here_hash(kernel: str, variant: str) -> str | None:
-    """Digest of a variant's source in this package, or None when it comes from elsewhere."""
+def here_path(kernel: str, variant: str) -> str | None:
+    """Where a variant's source lies in this package, or None when it comes from elsewhere."""
     if not (kernel.isidentifier() and variant.replace("-", "_").isidentifier()):
         return None
-    for extension in _EXTENSIONS:
-        try:
-            return source_hash(os.path.join(_PACKAGE, "kernels", kernel, variant + extension))
-        except OSError:
-            continue
-    return None
+    paths = (os.path.join(_PACKAGE, "kernels", kernel, variant + extension) for extension in _EXTENSIONS)
+    return next(filter(os.path.isfile, paths), None)
+
+
+def here_hash(kernel: str, variant: str) -> str | None:
+    """Digest of a variant's source in this package, or None when it comes from elsewhere."""
+    path = here_path(kernel, variant)
+    try:
+        return None if path is None else source_hash(path)
+    except OSError:
+        return None

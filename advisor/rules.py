@@ -7,6 +7,7 @@ time; loaded only where a table has rules.
 
 from __future__ import annotations
 
+from functools import partial
 from math import isfinite, log2
 from struct import pack, unpack
 
@@ -105,16 +106,25 @@ def _last(name: str, asked: tuple[Json, str], threshold: float, low: int, high: 
 # --- a rule as a section ---
 
 
-def section(rule: Json, shape: Json, dtype: str) -> Json:
+def section(rule: Json, shape: Json, dtype: str, kernel: str) -> Json:
     """The section that a rule makes for one shape; nobody measured its rows.
+
+    Rows of a choice that does not exist at this shape say so in `unusable`, and the section does of its default.
 
     Raises:
         KeyError, ValueError: the rule has no use for the shape.
     """
+    from advisor.usable import stretches, unusable
+
+    told = rule.get("variants") or []
+    because = [partial(unusable(kernel, one["build"], told), shape, dtype) for one in rule["choices"]]
     rows = [
-        {"low": low, "high": high, "choice": rule["choices"][leaf], "points": [], "depends": rule["depends"]}
-        for low, high, leaf in pieces(rule, shape, dtype)
+        {**_row(rule, low, high, leaf), **({"unusable": why} if why else {})}
+        for first, last, leaf in pieces(rule, shape, dtype)
+        for low, high, why in stretches(first, last, because[leaf])
     ]
+    no_default = unusable(kernel, rule["default"]["build"], told)
+    ends = [no_default(shape, dtype, n) for n in (rule["low"], rule["high"])]
     regret, shapes = rule["validated_regret"], rule["shapes"]
     known = "" if regret is None else f"; each left out in turn, it was {regret - 1:.1%} above the best"
     origin = {
@@ -124,7 +134,12 @@ def section(rule: Json, shape: Json, dtype: str) -> Json:
     }
     made = {"dtype": dtype, "shape": shape, "regime": rule["regime"], "process": rule["process"], "rows": rows}
     made |= {"tuned_n": sorted({rule["low"], rule["high"]}), "default": rule["default"], "default_points": []}
+    made |= {"default_unusable": next(filter(None, ends), "")}
     return {**made, "heldout": None, "basis": "INTERPOLATED", "origin": origin, "objective": rule["objective"]}
+
+
+def _row(rule: Json, low: int, high: int, leaf: int) -> Json:
+    return {"low": low, "high": high, "choice": rule["choices"][leaf], "points": [], "depends": rule["depends"]}
 
 
 def shape_of(rule: Json, given: Json) -> tuple[Json, str] | None:
@@ -155,7 +170,7 @@ def flaw(rule: Json) -> str:
     try:
         _check(rule)
         shape = {name: ends[0] for name, ends in rule["axes"].items()}
-        section(rule, shape, rule["dtypes"][0])
+        pieces(rule, shape, rule["dtypes"][0])
     except Exception as error:  # whatever a file brings, a server goes on
         return f"{type(error).__name__}: {error}"
     return ""
@@ -182,6 +197,10 @@ def _check(rule: Json) -> None:
         raise ValueError("validated_regret is null or at least 1")
     for choice in (*choices, rule["default"]):
         check_choice(choice)
+    for one in rule.get("variants") or []:
+        texts = [one["variant"], one["source_hash"], *one["dtypes"], *one["valid"]]
+        if not all(isinstance(text, str) for text in texts):
+            raise ValueError("a variant has names, dtypes and expressions")
 
 
 def _index(value: object, least: int, end: int) -> bool:

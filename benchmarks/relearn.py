@@ -81,7 +81,7 @@ def relearned(old: Table, machine: Machine, log_path: str) -> Table:
     dates = {key(section): section.created for section in old.sections}
     kept = tuple(s._replace(created=dates.get(key(s), s.created)) for s in table.sections)
     table = table._replace(sections=kept, environment=old.environment, extra=old.extra)
-    return with_rules(with_id(table), known.verdicts, known.trials)
+    return with_rules(with_id(table), known.verdicts, known.trials, request.variants)
 
 
 def changes(old: Table, new: Table) -> Iterator[Change]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from types import SimpleNamespace
 
 from advisor import codec
 from advisor.identity import Here
@@ -94,6 +95,11 @@ def choice(variant: str = "made_up", threads: int = 2, process: Process = DEFAUL
 def problem(n: int, regime: str = "warm", **shape) -> Problem:
     """A decode problem."""
     return Problem("decode", "float32", pairs({**SHAPE, **shape}), n, regime)
+
+
+def variant(*valid: str, name: str = "made_up", dtypes: tuple[str, ...] = ("float32",)) -> SimpleNamespace:
+    """What a rule wants to know of the variant of `choice`: the conditions under which it exists."""
+    return SimpleNamespace(name=name, source_hash="0123456789ab", dtypes=dtypes, valid=valid)
 
 
 def figures(ns: float) -> Summary:

@@ -4,6 +4,7 @@ import json
 import os
 
 import pytest
+import tabling
 from jsonschema import Draft202012Validator
 from tabling import FOUR, MADE, ONE, PASSIVE, SPIN, TWO, here, machine, race, write
 
@@ -11,9 +12,11 @@ from advisor import gather, paths, site, tablefile
 from advisor.lookup import Policy
 from advisor.policy.learn import learn
 from advisor.policy.rule import with_rules
+from advisor.ranges import here_hash
 
 ROOT = os.path.join(os.path.dirname(__file__), os.pardir)
 BATCHES, SIZES = (1, 2, 8, 16), (64, 256, 1024, 4096)
+MADE_UP = tabling.variant()
 AXES = {"heads": 32, "kv_heads": 8, "head_dim": 128, "dtype": "float32"}
 
 
@@ -34,7 +37,7 @@ def home():
     return folder
 
 
-def several(process=None):
+def several(process=None, variants=(MADE_UP,)):
     """Four threads from n x batch = 1024 on, one below; the default is two."""
     one, two, four = (c if process is None else c._replace(process=process) for c in (ONE, TWO, FOUR))
     verdicts = [
@@ -42,7 +45,7 @@ def several(process=None):
         for b in BATCHES
         for n in SIZES
     ]
-    return with_rules(learn(machine(), verdicts, [], MADE), verdicts, [])
+    return with_rules(learn(machine(), verdicts, [], MADE), verdicts, [], variants)
 
 
 def rewritten(folder, change):
@@ -159,7 +162,18 @@ def _regret(rules):
     rules[0]["validated_regret"] = 0.5
 
 
-@pytest.mark.parametrize("change", [_cycle, _no_choices, _odd_choice, _odd_feature, _no_axes, _text, _regret])
+def _odd_expression(rules):
+    rules[0]["variants"][0]["valid"] = [3]
+
+
+def _no_variants(rules):
+    rules[0]["variants"] = [3]
+
+
+ODD = [_cycle, _no_choices, _odd_choice, _odd_feature, _no_axes, _text, _regret, _odd_expression, _no_variants]
+
+
+@pytest.mark.parametrize("change", ODD)
 def test_a_rule_that_makes_no_sense_is_named_once_and_the_default_answers(home, change):
     rewritten(home, change)
     policy = Policy.load()
@@ -193,3 +207,82 @@ def test_a_table_with_rules_fits_its_schema(home):
     document = tablefile.read_json(path)
     assert document["rules"]
     assert not list(Draft202012Validator(schema).iter_errors(document))
+
+
+# --- variants that do not exist at every shape ---
+
+
+def at(policy, n, **axes):
+    answer = policy.choose("decode", n, **{**AXES, "batch": 4, **axes})
+    return answer.basis, answer.variant, answer.why
+
+
+@pytest.mark.parametrize(
+    ("valid", "good", "bad"),
+    [
+        ("batch % 2 == 1", {"batch": 7}, {"batch": 4}),
+        ("batch * heads <= 96", {"batch": 3}, {"batch": 4}),
+        ("item_bytes == 2", None, {"batch": 4}),
+    ],
+)
+def test_a_variant_that_does_not_exist_at_a_shape_is_not_taken_there(home, valid, good, bad):
+    """At a tuned shape the search never lists it; between tuned shapes the rule must ask."""
+    write(home, several(variants=[tabling.variant("head_dim <= 256", valid)]))
+    policy = Policy.load()
+    if good:
+        assert at(policy, 100, **good)[:2] == ("INTERPOLATED", "made_up")
+    basis, variant, why = at(policy, 100, **bad)
+    assert (basis, variant) == ("DEFAULT", None)  # the default choice is of that variant too
+    assert f"made_up needs {valid}" in why
+    assert at(policy, 64, batch=8)[0] == "EXACT"
+
+
+@pytest.mark.parametrize("text", ["__import__('os').abort()", "rows > 3", "n // 0 == 1", "("])
+def test_a_condition_that_cannot_be_evaluated_is_no_leave(home, text):
+    write(home, several(variants=[tabling.variant(text)]))
+    basis, _, why = at(Policy.load(), 100)
+    assert (basis, "what made_up needs cannot be told" in why) == ("DEFAULT", True)
+
+
+def test_a_bound_on_n_cuts_the_range_where_it_lies(home):
+    write(home, several(variants=[tabling.variant("batch * n <= 1000")]))
+    policy = Policy.load()
+    assert [at(policy, n)[0] for n in (64, 250, 251, 4000)] == ["INTERPOLATED", "INTERPOLATED", "DEFAULT", "DEFAULT"]
+    bound = policy.bind("decode", batch=4, **AXES)
+    assert all(bound(n) is policy.choose("decode", n, batch=4, **AXES) for n in (64, 250, 251, 4000))
+
+
+def test_a_default_that_exists_answers_where_the_rules_choice_does_not(home):
+    def other(rules):
+        rules[0]["default"]["build"]["variant"] = "plain"
+        rules[0]["variants"].append({**rules[0]["variants"][0], "variant": "plain", "valid": []})
+        rules[0]["variants"][0]["valid"] = ["batch >= 100"]
+
+    rewritten(home, other)
+    basis, variant, why = at(Policy.load(), 100)
+    assert (basis, variant, "made_up needs batch >= 100: the default choice" in why) == ("DEFAULT", "plain", True)
+
+
+def test_what_a_rule_does_not_tell_is_read_from_the_source_of_this_package_or_not_known(home):
+    """Tables of earlier versions carry no conditions."""
+
+    def split(rules):
+        del rules[0]["variants"]
+        for choice in (*rules[0]["choices"], rules[0]["default"]):
+            choice["build"] |= {"variant": "split", "source_hash": here_hash("decode", "split")}
+            choice["build"]["knobs"] = {"ADV_R": 4, "ADV_V": 32, "ahead": 0, "block": 64}
+
+    rewritten(home, split)
+    assert at(Policy.load(), 100)[:2] == ("INTERPOLATED", "split")
+    rewritten(home, lambda rules: rules[0].pop("variants"))
+    basis, _, why = at(Policy.load(), 100)
+    assert (basis, "nothing here tells whether made_up can be used at this shape" in why) == ("DEFAULT", True)
+
+
+def test_the_shipped_rules_know_their_variants_at_every_shape():
+    """A rule of the shipped tables meets shapes for which the grouped variant is not made."""
+    path = os.path.join(ROOT, "policies", "intel-xeon-16cpu-vm")
+    policy = Policy.load(os.path.join(path, "decode.table.json"), machine=os.path.join(path, "machine.json"))
+    answer = policy.best("decode", 4096, batch=2, heads=8, kv_heads=8, head_dim=128, dtype="float32")
+    assert "nothing here tells" not in answer.why
+    assert answer.variant != "grouped"

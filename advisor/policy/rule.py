@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     from sklearn.tree import DecisionTreeRegressor
 
+    from advisor.kernels.variant import Variant
+
     Array = npt.NDArray[np.float64]
 
 LEAST_SHAPES = 2
@@ -63,17 +65,22 @@ class Ground(NamedTuple):
         return tuple(dict.fromkeys(cell.shape for cell in self.cells))
 
 
-def with_rules(table: Table, verdicts: Sequence[Verdict], trials: Sequence[Measurement]) -> Table:
+def with_rules(
+    table: Table, verdicts: Sequence[Verdict], trials: Sequence[Measurement], variants: Sequence[Variant] = ()
+) -> Table:
     """The table with a rule for each regime and process part that was tuned at several shapes.
 
     Args:
         table: its measured sections say which choices there are; a rule that it had before is replaced.
         verdicts, trials: of the kernel, of all its shapes, as `learn` takes them.
+        variants: those at hand: the rules carry the conditions under which each exists, so that a lookup takes none at
+            a shape for which it is not made.
 
     Returns:
         The table, its rules in the extra field `rules`, without that field where there is none.
     """
     made = [_rule(sections, verdicts, trials) for sections in _alike(table.sections)]
+    made = [{**rule, "variants": _conditions(rule, variants)} for rule in made]
     extra = {name: value for name, value in table.extra if name != "rules"}
     return with_id(table._replace(extra=pairs({**extra, "rules": made} if made else extra)))
 
@@ -116,6 +123,16 @@ def _rule(sections: Sequence[Section], verdicts: Sequence[Verdict], trials: Sequ
         "wins": sum(len(dict(section.wins).get(section.objective, ())) for section in sections),
         "validated_regret": None if regret is None else round(regret, 4),
     }
+
+
+def _conditions(rule: Mapping[str, Any], variants: Sequence[Variant]) -> list[dict[str, Any]]:
+    """What the headers of a rule's variants say of where they exist, those at hand in the version that was tuned."""
+    used = {(c["build"]["variant"], c["build"]["source_hash"]) for c in (*rule["choices"], rule["default"])}
+    return [
+        {"variant": one.name, "source_hash": one.source_hash, "dtypes": list(one.dtypes), "valid": list(one.valid)}
+        for one in variants
+        if (one.name, one.source_hash) in used
+    ]
 
 
 def ground_of(sections: Sequence[Section], verdicts: Sequence[Verdict], trials: Sequence[Measurement]) -> Ground:
