@@ -14,6 +14,7 @@ from advisor.errors import BadInput, UnknownName
 from advisor.kernels import registry
 from advisor.kernels.expressions import evaluate
 from advisor.kernels.header import CPU_LANGUAGES, Knobs, Variant, kernel_named, read_variant
+from advisor.kernels.memory import ITEM_BYTES
 from advisor.kernels.spec import KernelSpec
 from advisor.records import Build, Machine, Pairs, Problem, pairs
 
@@ -101,10 +102,13 @@ def names(problem: Problem, knobs: Pairs = ()) -> dict[str, int]:
 
 
 def is_valid(variant: Variant, problem: Problem, knobs: Pairs) -> bool:
-    """Whether a choice of knobs exists for this problem: the dtype is there and every `valid` expression holds."""
+    """Whether a choice of knobs exists for this problem: the dtype is there and every `valid` expression holds.
+
+    They know `item_bytes` too, of the storage: a library's backend may be for some dtypes only.
+    """
     if problem.dtype not in variant.dtypes:
         return False
-    known = names(problem, knobs)
+    known = {**names(problem, knobs), "item_bytes": ITEM_BYTES[problem.dtype]}
     return all(evaluate(rule, known) for rule in variant.valid)
 
 
