@@ -115,7 +115,7 @@ def verify(
     from advisor.arguments import sizes
 
     asked = pipeline.VerifyRequest(
-        kernels=pipeline.kernel_names(kernel, kernel_dir or ()),
+        kernels=pipeline.kernel_names(kernel, kernel_dir or (), device=device),
         sizes=() if n is None else sizes(n),
         dtype=dtype,
         variants=() if variant is None else tuple(dict.fromkeys(word.strip() for word in variant.split(","))),

@@ -37,20 +37,23 @@ Need = tuple[int, Problem]
 """Bytes that a problem takes."""
 
 
-def kernel_names(text: str, kernel_dirs: Sequence[str] = (), tabled: Sequence[str] = ()) -> tuple[str, ...]:
+def kernel_names(
+    text: str, kernel_dirs: Sequence[str] = (), tabled: Sequence[str] = (), device: str = CPU
+) -> tuple[str, ...]:
     """The kernels that a word list names.
 
     Args:
-        text: names separated by commas, or `all`.
+        text: names separated by commas, or `all`: on a GPU those that have variants for one.
         kernel_dirs: folders with further kernels.
         tabled: kernels that may be named since there is a table of them.
+        device: cpu, or cuda:N.
 
     Raises:
         UnknownName: no such kernel.
     """
     known = tuple(dict.fromkeys([*registry.kernels(kernel_dirs), *tabled]))
     if text == "all":
-        return known
+        return known if device == CPU else tuple(k for k, dtypes in served(known, kernel_dirs, True).items() if dtypes)
     names = tuple(dict.fromkeys(word.strip() for word in text.split(",") if word.strip()))
     for name in names or (text,):
         if name not in known:

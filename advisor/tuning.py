@@ -48,7 +48,7 @@ from advisor.records import (
 )
 from advisor.search import others
 from advisor.search.failures import failures
-from advisor.search.space import SpaceOptions, first_of_each_language, space_options
+from advisor.search.space import SpaceOptions, default_choice, first_of_each_language, space_options
 from advisor.shares import UNLIMITED, Need, OfMany, Room
 from advisor.topology import probe as topology
 from advisor.tuning_result import TuneResult, listed, missing
@@ -434,9 +434,30 @@ def _request(asked: TuneRequest, kernel: str, machine: Machine, room: Room = UNL
         trial_limit_s=shares.trial_limit(room, spec, problems[0], TRIAL_LIMIT_S),
         objective=asked.objective,
     )
+    if is_device(machine.limits_id):
+        _check_possible(spec, found, problems, (machine, options.space))
     session = f"{datetime.datetime.now(datetime.UTC):%Y%m%dT%H%M%S}-{secrets.token_hex(3)}"
     request = Request(machine, spec, found, problems, options, session, machine.environment)
     return request._replace(build_s=first_s(found, room.slow))
+
+
+def _check_possible(
+    spec: KernelSpec, found: Sequence[Variant], problems: Sequence[Problem], where: tuple[Machine, SpaceOptions]
+) -> None:
+    """Refuse a shape that no variant takes on a device at any of the sizes, before time is spent on other kernels.
+
+    Raises:
+        UnknownName: with the variants that there are.
+    """
+    machine, options = where
+    refused: list[UnknownName] = []
+    for problem in problems:
+        try:
+            default_choice(machine, spec, found, problem, options)
+        except UnknownName as error:
+            refused.append(error)
+    if len(refused) == len(problems):
+        raise refused[0]
 
 
 def _problems(

@@ -87,6 +87,8 @@ def _expected(section: Section, n: int) -> float:
 
 def missing(outcome: Outcome, request: Request, table: Table | None) -> tuple[str, bool]:
     """What has no answer and why, and whether nothing at all came of it, for another reason than time."""
+    from advisor.search.request import NO_CHOICE
+
     done = {verdict.problem.n for verdict in outcome.verdicts if verdict.purpose == "final"}
     absent = [problem.n for problem in request.problems if problem.n not in done]
     if outcome.interrupted:
@@ -94,8 +96,10 @@ def missing(outcome: Outcome, request: Request, table: Table | None) -> tuple[st
     reasons = {n: failure(outcome.trials, n) for n in absent}
     ended = {report.problem.n for report in outcome.reports if report.stopped not in OUT_OF_TIME}
     broken = [n for n in absent if reasons[n] and n in ended]
-    late = [n for n in absent if n not in broken]
+    never = [report.problem.n for report in outcome.reports if report.stopped == NO_CHOICE]
+    late = [n for n in absent if n not in (*broken, *never)]
     parts = [f"no choice ran at n = {listed(broken)} ({reasons[broken[0]]})"] if broken else []
+    parts += [f"nothing can be tried at n = {listed(never)}"] if never else []
     tried = "".join(f" ({reasons[n]})" for n in late[:1] if reasons[n])
     parts += [f"no answer for n = {listed(late)}{tried}; a larger --budget or --resume finishes them"] if late else []
     return "; ".join(parts), table is None and not late

@@ -14,16 +14,15 @@ class MadeUpDriver(FakeDriver):
 
     def launch(self, functions, geometry, arrays):
         super().launch(functions, geometry, arrays)
-        self.geometry = geometry
+        self.last = geometry, sum(one.size for one in arrays)
 
     def time_ns(self, replay, times):
         time.sleep(float(os.environ.get("MADE_UP_CALL_S", "0")))
-        return times * replay() * call_ns(self.geometry)
+        return times * replay() * call_ns(*self.last)
 
 
-def call_ns(geometry):
-    """Launch, the work over the threads there are, merging the splits."""
-    heads, n, width = geometry.numbers[1], geometry.numbers[4], geometry.numbers[3]
-    blocks = geometry.grid[0] * geometry.grid[1]
-    threads = min(LANES, blocks * geometry.block)
-    return 2000.0 + 40.0 * heads * n * width / threads + 4.0 * blocks
+def call_ns(geometry, elements):
+    """Launches, the operands over the threads there are, merging what the blocks have."""
+    blocks = sum(x * y * z for (x, y, z), _, _ in geometry.extents)
+    threads = min(LANES, max(x * y * z * block for (x, y, z), block, _ in geometry.extents))
+    return 2000.0 * len(geometry.extents) + 20.0 * elements / threads + 4.0 * blocks

@@ -13,7 +13,7 @@ from devices import H200, TUNE, variables
 from gpus import Card, FakeNvml
 
 from advisor import codec, pipeline, tuning
-from advisor.errors import AdvisorError, BadInput
+from advisor.errors import AdvisorError, BadInput, UnknownName
 from advisor.kernels.gpu import memory
 from advisor.policy.store import load_table
 from advisor.records import Choice
@@ -176,7 +176,7 @@ REFUSED = {
     "oversubscribe": ({"oversubscribe": True}, "--oversubscribe is about threads on CPUs"),
     "compilers of the host": ({"compilers": "gcc-12"}, "got 'gcc-12'; allowed: cupy-14.2, triton-3.6, torch-2.11"),
     "memory": ({"n": (1 << 30,)}, "free memory of the NVIDIA H200.*about n = "),
-    "a kernel without GPU variants": ({"kernel": "fused"}, "fused must have variants for a GPU"),
+    "a kernel without GPU variants": ({"kernel": "mlp_backward"}, "mlp_backward must have variants for a GPU"),
 }
 
 
@@ -185,6 +185,19 @@ def test_what_makes_no_sense_on_a_device_is_refused(here, case):
     asked, words = REFUSED[case]
     with pytest.raises(BadInput, match=words):
         tune(**asked)
+
+
+def test_a_shape_that_no_variant_takes_is_refused_before_others_are_tuned(here):
+    with pytest.raises(UnknownName, match="no variant can run this problem on this device"):
+        tune(shape=(("head_dim", 24),), dtype="bfloat16", compilers="cupy-14.2")
+
+
+def test_all_kernels_on_a_device_are_those_with_variants_for_it():
+    able = pipeline.kernel_names("all", device="cuda:0")
+    assert {"forward", "backward", "fused", "decode", "rmsnorm", "mlp"} <= set(able)
+    assert "mlp_backward" not in able
+    assert set(able) < set(pipeline.kernel_names("all"))
+    assert pipeline.kernel_names("mlp_backward", device="cuda:0") == ("mlp_backward",)  # named: refused with its reason
 
 
 def test_a_machine_without_a_gpu_is_sent_to_the_doctor(here):

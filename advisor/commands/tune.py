@@ -96,7 +96,7 @@ def tune(
     is_open = dtype is None and not shape and n is None and model_config is None
     named = str(getattr(context.get_parameter_source("kernel"), "name", "")) != "DEFAULT"
     request = tuning.TuneRequest(
-        kernels=pipeline.kernel_names(kernel, kernel_dir or ()),
+        kernels=pipeline.kernel_names(kernel, kernel_dir or (), device=device),
         sizes=() if n is None else sizes(n),
         dtype=dtype or "float32",
         shape=tuple(shape.items()),

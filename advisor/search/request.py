@@ -79,6 +79,10 @@ class Regret(NamedTuple):
     ratio_ci95: tuple[float, float]
 
 
+NO_CHOICE = "no choice"
+"""Why a search never began: nothing is valid for the problem there, and no time would change that."""
+
+
 class Report(NamedTuple):
     """How one problem went.
 

@@ -27,7 +27,7 @@ from advisor.search.objective import contenders, picked
 from advisor.search.plan import affordable, costs, is_large, least_race_s, most_samples, time_slice
 from advisor.search.race import LEAST_ROUNDS, Heat
 from advisor.search.reach import beyond, within_reach
-from advisor.search.request import Outcome, Progress, Report, Request, Silent, check
+from advisor.search.request import NO_CHOICE, Outcome, Progress, Report, Request, Silent, check
 from advisor.search.run import Clock, Limits, Run, value_of
 from advisor.search.seeds import seeds
 from advisor.search.space import binary, cpu_budget, default_choice, space
@@ -155,6 +155,7 @@ def one(run: Run, problem: Problem, before: Neighbour | None, left: Sequence[Pro
         place = _place(run, problem, before)
     except AdvisorError as error:
         run.notes.append(f"n = {problem.n}: {error}")
+        run.reports.append(Report(problem, 0, 0, NO_CHOICE, 0.0))
         return before
     size = len(place.choices)
     run.progress.stage(f"n={problem.n}", most_looks(run, place))

@@ -8,10 +8,11 @@ from advisor.kernels.gpu.device import machine_of
 from advisor.kernels.gpu.geometry import geometry
 from advisor.search import nearby
 from advisor.search.log import Log
-from advisor.search.request import Options, Request
+from advisor.search.request import NO_CHOICE, Options, Request
 from advisor.search.seeds import seeds
 from advisor.search.space import SpaceOptions, Toolchain, space
 from advisor.search.tune import tune
+from advisor.tuning_result import missing
 
 TOOLS = SpaceOptions((Toolchain("cupy-14.2", "cuda", "cuda"), Toolchain("triton-3.6", "cuda", "triton")), ("none",))
 OWN = tuple(v for v in SOURCES.values() if v.language == "cuda" or v.name == "batched_triton")
@@ -163,3 +164,14 @@ def test_each_tool_has_had_a_look_where_time_is_short():
     first = seeds(spec(), spec().problem(16384, "float16", **SHAPE), choices, choices[0], ())
     assert {choice.build.compiler for choice in first[:2]} == {"cupy-14.2", "triton-3.6"}
     assert {choice.build.variant for choice in first} == {variant.name for variant in OWN}
+
+
+def test_a_size_that_no_variant_takes_is_told_as_that_and_not_as_a_lack_of_time(tmp_path):
+    short = tuple(variant._replace(valid=(*variant.valid, "n <= 4096")) for variant in OWN[-1:])
+    problems = tuple(spec().problem(n, "float16", **SHAPE) for n in (1024, 16384))
+    request = Request(machine_of(whole({}), gpu()), spec(), short, problems, Options(TOOLS, quick=True), "s")
+    executor = Starting()
+    with Log(str(tmp_path / "log.jsonl")) as log:
+        outcome = tune(request, executor, log, clock=executor.clock)
+    assert [report.stopped == NO_CHOICE for report in outcome.reports] == [False, True]
+    assert missing(outcome, request, None) == ("nothing can be tried at n = 16384", True)
