@@ -182,25 +182,58 @@ def write_page(path, source):
 
 
 DARK = ("--force-dark-mode", "--blink-settings=preferredColorScheme=0")
+INK = {"dark": "rgb(228, 231, 235)", "light": "rgb(27, 31, 36)"}
+OTHER_SCHEME = """<script>
+(function () {  // once all is drawn: keep that, then tell the page that its reader prefers the other scheme
+  const real = window.matchMedia.bind(window), heard = [];
+  let turned = false;
+  window.matchMedia = function (query) {
+    const own = real(query);
+    return !query.includes("color-scheme") ? own : {
+      get matches() { return own.matches !== turned; },
+      addEventListener: function (name, listener) { heard.push(listener); }};
+  };
+  const watch = setInterval(function () {
+    const root = document.documentElement;
+    if (!root.dataset.drawn) return;
+    clearInterval(watch);
+    const first = document.createElement("template");
+    first.id = "first-" + root.dataset.scheme;
+    first.innerHTML = document.querySelector("main").outerHTML;
+    delete root.dataset.drawn;
+    turned = true;
+    heard.forEach(function (listener) { listener(); });
+    document.body.append(first);
+  }, 50);
+})();
+</script>"""
 
 
-def test_a_browser_draws_every_figure_in_the_dark(browser, tmp_path):
-    """The made-up folder with its nasty names. One start: a browser takes ten seconds for it."""
+def drawings(document):
+    """Scheme -> the body as it was drawn in it."""
+    second, _, first = document.partition('<template id="first-')
+    before, after = first.split('"', 1)[0], re.search(r'data-scheme="(\w+)"', second)[1]
+    return {before: first[first.index("<main>") :], after: second[second.index("<main>") :]}
+
+
+def test_a_browser_draws_every_figure_dark_and_light(browser, tmp_path):
+    """The made-up folder with its nasty names. One start for both: a browser takes ten seconds for it."""
     pytest.importorskip("plotly", reason="no plotly here")
     path = tmp_path / "report.html"
     made = write_page(path, folder(tmp_path))
     assert path.stat().st_size < 8_000_000
+    path.write_text(path.read_text("utf-8").replace("<head>", f"<head>{OTHER_SCHEME}", 1), "utf-8")
     document, said = opened(browser, path, tmp_path / "profile", *DARK)
     assert said == []
     assert f'data-drawn="{len(made.figures)}"' in document
-    body = document[document.index("<main>") :]
-    assert body.count('class="advisor-machine"') == 1
-    lines = sum(trace["mode"] != "markers" for one in made.figures for trace in one.data)
-    assert body.count('class="js-line"') >= lines
-    points = sum(len(trace["x"]) for one in made.figures for trace in one.data if "markers" in trace["mode"])
-    assert body.count('class="point"') >= points
-    assert all(f">n = {n}</text>" in body for n in SIZES)
     assert "<title>1</title>" not in document  # no script of the log has run
-    if 'data-scheme="dark"' not in document:
-        pytest.skip("this browser cannot be told to prefer dark")
-    assert "rgb(228, 231, 235)" in body
+    lines = sum(trace["mode"] != "markers" for one in made.figures for trace in one.data)
+    points = sum(len(trace["x"]) for one in made.figures for trace in one.data if "markers" in trace["mode"])
+    drawn = drawings(document)
+    assert set(drawn) == set(INK)
+    for scheme, body in drawn.items():
+        assert body.count('class="advisor-machine"') == 1
+        assert body.count('class="js-line"') >= lines
+        assert body.count('class="point"') >= points
+        assert all(f">n = {n}</text>" in body for n in SIZES)
+        assert [ink in body for ink in (INK["dark"], INK["light"])] == [scheme == "dark", scheme == "light"]
