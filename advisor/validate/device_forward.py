@@ -14,6 +14,10 @@ BYTES_N = 4096
 """From this n on the L2 does not hide the writes of a row of scores, 268 MB of them with batch 2 in float64."""
 
 
+UNCOALESCED = 16
+"""Bytes used of a sector written under which access is not coalesced; a warp's neighbouring numbers use all 32."""
+
+
 def grows(role: Role, evidence: DeviceEvidence) -> Case:
     """The exponent of the last doubling."""
     own = growth_of(evidence, role.kernel, role.name)
@@ -86,3 +90,15 @@ def writes(role: Role, evidence: DeviceEvidence) -> Case:
     written = (call.dram_written_bytes or 0.0) / told.dram_written_bytes
     why = f"by {CLEAR}x at least; reads of the row of scores count as reads here, of which M_fwd has q, k and v alone"
     return Case(moved_words(count, ratio), verdict(written > CLEAR * read), why)
+
+
+def coalesced(role: Role, evidence: DeviceEvidence) -> Case:
+    """Bytes that threads use of the sectors they write and read, over global memory."""
+    count = counted(evidence, role)
+    call = count.call if count else None
+    if count is None or call is None or call.read_sector_bytes is None or call.written_sector_bytes is None:
+        return no_counts(evidence, role.name)
+    read, written = call.read_sector_bytes, call.written_sector_bytes
+    ours = f"{written:.1f} of 32 bytes a sector written, {read:.1f} read (n={count.n})"
+    why = f"less than half of a sector written is used ({UNCOALESCED} bytes); the paper blames uncoalesced access"
+    return Case(ours, verdict(written < UNCOALESCED), why)

@@ -130,6 +130,8 @@ MECHANISM: tuple[tuple[str, Told, Callable[[float | None], str]], ...] = (
     ("from and to memory", moved_bytes, lambda value: quantity(value, "B")),
     ("reductions", atomics, quantity),
     ("sectors of the L2", lambda k: _sum(k.l2_read_sectors, k.l2_written_sectors), quantity),
+    ("bytes used of a sector read", lambda k: k.read_sector_bytes, quantity),
+    ("of one written", lambda k: k.written_sector_bytes, quantity),
     ("occupancy", lambda k: k.achieved_occupancy, lambda value: "-" if value is None else f"{value:.2f}"),
 )
 """What is told of two variants, and how."""
@@ -158,7 +160,17 @@ def beside(calls: Sequence[Kernel]) -> str:
         values = [of(call) for call in calls]
         if any(value is not None for value in values):
             told.append(f"{label} {' / '.join(words(value) for value in values)}")
+    if any(call.stalls for call in calls):
+        told.append(f"longest waits for {' / '.join(_longest_wait(call) for call in calls)}")
     return ", ".join(told)
+
+
+def _longest_wait(call: Kernel) -> str:
+    """What most warps of the longest kernel waited for, and how many did whenever one was issued."""
+    if not call.stalls:
+        return "-"
+    reason, warps = max(call.stalls, key=lambda stall: stall[1])
+    return f"{reason} ({warps:.1f} warps)"
 
 
 def grid_words(evidence: DeviceEvidence, role: Role, n: int) -> str:

@@ -78,8 +78,9 @@ def cold_start(evidence: DeviceEvidence) -> Case:
 
 
 def block_grows(evidence: DeviceEvidence) -> Case:
-    """The factor of the last doubling."""
-    variant = _one_variant(evidence, "block")
+    """The factor of the last doubling, of the variant that moves most, which is nearest to the paper's."""
+    known = judge.good(evidence.series, "block")
+    variant = max(known, key=lambda s: (s.problem.n, s.moved)).variant if known else None
     own = [g for g in growth_of(evidence, "block", variant or "") if g.high_n == 2 * g.low_n]
     if not own:
         return Case("-", NOT_TESTABLE, "the block was not measured at two sizes")

@@ -18,8 +18,9 @@ index; tiles in shared memory."""
 
 MAPPINGS = (PACKED, ONE_LANE, LANE, TILED)
 
-IN_MEMORY, SHARED, TILES = "score row in memory", "score row in shared memory", "tiles of scores in shared memory"
-"""Forms of forward: where scores are until they are weights."""
+IN_MEMORY, SHARED = "score row in memory", "score row in shared memory"
+CUDA_CORES, TENSOR_CORES = "on CUDA cores", "on tensor cores"
+"""Forms of forward: where scores are until they are weights; what computes tiles of them."""
 
 KEPT, RECOMPUTED = "A kept", "A recomputed"
 """Forms of gradients: whether a pass reads the weights and S that another wrote, or computes them again."""
@@ -58,7 +59,8 @@ ROLES = (
     Role(FORWARD, PACKED, IN_MEMORY, "forward", "packed"),
     Role(FORWARD, LANE, IN_MEMORY, "forward", "lane_global"),
     Role(FORWARD, LANE, SHARED, "forward", "lane_shared"),
-    Role(FORWARD, TILED, TILES, "forward", "tiled_fma"),
+    Role(FORWARD, TILED, CUDA_CORES, "forward", "tiled_fma"),
+    Role(FORWARD, TILED, TENSOR_CORES, "forward", "tiled_dmma"),
     Role(BACKWARD_GK, PACKED, KEPT, "backward", "gk_atomic_packed"),
     Role(BACKWARD_GK, PACKED, RECOMPUTED, "backward", "gk_atomic_packed", PERSIST_NOT),
     Role(BACKWARD_GK, ONE_LANE, KEPT, "backward", "gk_atomic_one_lane"),
@@ -79,11 +81,13 @@ ROLES = (
     Role(FUSED_FREE, PACKED, KEPT, "fused", "fused_no_atomic_packed"),
     Role(FUSED_FREE, ONE_LANE, KEPT, "fused", "fused_no_atomic_one_lane"),
     Role(FUSED_FREE, LANE, KEPT, "fused", "fused_no_atomic_lane"),
+    Role(FUSED_FREE, TILED, RECOMPUTED, "fused", "tiled"),
     Role(NAIVE_GK, PACKED, KEPT, "fused", "pair_packed"),
     Role(NAIVE_GK, ONE_LANE, KEPT, "fused", "pair_one_lane"),
     Role(NAIVE_GK, LANE, KEPT, "fused", "pair_lane"),
     Role(NAIVE_FREE, PACKED, KEPT, "fused", "pair_no_atomic_packed"),
     Role(NAIVE_FREE, LANE, KEPT, "fused", "pair_no_atomic_lane"),
+    Role(NAIVE_FREE, TILED, KEPT, "fused", "pair_tiled"),
     Role(FUSED_TWO, PACKED, RECOMPUTED, "fused", "fused_two_atomics_recomputed_packed"),
     Role(FUSED_GK, PACKED, RECOMPUTED, "fused", "fused_gv_columns_recomputed_packed"),
     Role(FUSED_FREE, PACKED, RECOMPUTED, "fused", "fused_no_atomic_recomputed_packed"),

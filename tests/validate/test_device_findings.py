@@ -14,6 +14,8 @@ from advisor.validate.device_records import Count, Device, Grid
 from advisor.validate.device_steps import paper_crossing
 from advisor.validate.records import NOT_REPRODUCED, NOT_TESTABLE, REPRODUCED
 
+TWO, GK, FREE = "fused_two_atomics_packed", "fused_gv_columns_packed", "fused_no_atomic_packed"
+NAIVE, NAIVE_FREE = "pair_packed", "pair_no_atomic_packed"
 DEVICE = Device("NVIDIA H200", 132, "9.0", 143771 << 20, 60 << 20)
 SIZES = (512, 1024, 2048, 4096, 8192)
 
@@ -116,6 +118,23 @@ def test_writes_beside_reads(moved, verdict):
     assert found["writes are hit hardest (packed, score row in memory)"].verdict == verdict
 
 
+@pytest.mark.parametrize(("used", "verdict"), [(9.4, REPRODUCED), (31.0, NOT_REPRODUCED), (None, NOT_TESTABLE)])
+def test_bytes_used_of_a_sector(used, verdict):
+    count = counted("forward", "packed", 4096)
+    count = count._replace(call=count.call._replace(read_sector_bytes=18.2, written_sector_bytes=used))
+    found = judged(counts=[count])["its access is not coalesced (packed, score row in memory)"]
+    assert found.verdict == verdict
+
+
+def test_waits_stand_in_the_mechanism():
+    series = pair(GK, NAIVE, lambda n: 1.3)
+    stalls = (("long_scoreboard", 12.34), ("barrier", 1.0))
+    counts = [counted("fused", name, 4096) for name in (GK, NAIVE)]
+    counts[0] = counts[0]._replace(call=counts[0].call._replace(stalls=stalls))
+    one = judged(series, counts)["without GV's atomic fused wins (packed, A kept)"]
+    assert one.why.endswith("longest waits for long_scoreboard (12.3 warps) / -")
+
+
 # --- atomics ---
 
 
@@ -192,10 +211,6 @@ def pair(new, old, ratio, sizes=SIZES, **changes):
     return timed(kernel, old, lambda n: n**2.0, sizes, **changes) + timed(
         kernel, new, lambda n: ratio(n) * n**2.0, sizes, **changes
     )
-
-
-TWO, GK, FREE = "fused_two_atomics_packed", "fused_gv_columns_packed", "fused_no_atomic_packed"
-NAIVE, NAIVE_FREE = "pair_packed", "pair_no_atomic_packed"
 
 
 @pytest.mark.parametrize(
