@@ -1,13 +1,15 @@
-"""Decode on a GPU beside the libraries, the read floor and an exhaustive pass, in parts of under nine minutes each.
+"""Kernels on a GPU beside the libraries, each other and an exhaustive pass, in parts of under nine minutes each.
 
-    python -m benchmarks.gpu PART --out DIR [--seconds S] [--resume] [--shapes paper,40:8,28:4] [--n 1024,...]
+    python -m benchmarks.gpu PART --out DIR [--seconds S] [--resume] [--kernel forward,fused] [--shapes LABELS] [--n 64]
     python -m benchmarks.gpu show DIR [--json]
 
-Parts, in this order: tune (the product tunes the grid of n for every shape, cold), race (its choice, the best own
-variants, the libraries and the read floor take turns), regret (our search beside an exhaustive pass), cold (the first
-call of a fresh process), counters (what a call moves, beside live times). A row is appended to DIR/rows.jsonl when it
-is whole; with --resume a part goes on behind the rows that it finds. `show` judges and prints them, and says where one
-warp gives way to more. Exit status 3: rows are missing, for want of time or because something failed.
+Parts: check (every variant right on edges, timed once; a line each), ahead (compiles what the next parts call, a dozen
+workers at a time), tune (the product tunes the n of every cell, cold), race (its choice, the best own variants, the
+libraries and the read floor take turns), chain (every own variant of forward, backward and fused by its thread
+mapping, in turn), regret (our search beside an exhaustive pass), cold (the first call of a fresh process), counters
+(what a call moves, beside live times). Cells, a kernel in one dtype and shape: gpu_cells.py. A row is appended to
+DIR/rows.jsonl when it is whole; with --resume a part goes on behind the rows that it finds. `show` judges and prints
+them. Exit status 3: rows are missing, for want of time or because something failed.
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ from typing import Any, NamedTuple
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))  # so that -m finds the modules beside this one
 
+import gpu_chain
 import gpu_check
 import gpu_cold
 import gpu_counters
@@ -32,7 +35,9 @@ import gpu_race
 import gpu_regret
 import gpu_show
 import gpu_tune
-from gpu_ground import SHAPES, SIZES, Lost, conditions_of, device_machine, opened, problem_of, sources, state, tuned
+from gpu_cells import CELLS, CHAIN, FEW, FIRST, REGIME, exists, known_of, labels, sources
+from gpu_crew import ahead
+from gpu_ground import FLOOR, Lost, conditions_of, device_machine, opened, state, tuned
 from gpu_rows import Row, Store
 from kernel_race import Deadline, Refused
 
@@ -42,9 +47,9 @@ from advisor.kernels.gpu.driver import DeviceError
 from advisor.kernels.gpu.tools import gpu_tools
 from advisor.records import Choice, Machine
 
-REGRET_SIZES = (1024, 4096, 16384, 65536, 262144)
+REGRET_SIZES = (512, 2048)
 
-NEED_S = {"tune": 30.0, "race": 6.0, "regret": 30.0, "cold": 10.0, "counters": 20.0}
+NEED_S = {"tune": gpu_tune.LEAST_S, "race": 6.0, "chain": 8.0, "regret": 20.0, "cold": 10.0, "counters": 20.0}
 """A part begins no row with less time left than that, or than half its rows took: the first one may compile for all."""
 
 Figures = tuple[dict[str, Any], dict[str, Any]]
@@ -52,9 +57,11 @@ Figures = tuple[dict[str, Any], dict[str, Any]]
 
 
 class Step(NamedTuple):
-    """One row: its key, how it is measured, and what is done in its place where an earlier call has it."""
+    """One row: its key, the kernels that it depends on, how it is measured, and what is done in its place where an
+    earlier call has it."""
 
     key: dict[str, Any]
+    kernels: tuple[str, ...]
     measure: Callable[[], Figures]
     skip: Callable[[], None] | None = None
 
@@ -67,9 +74,15 @@ class Call(NamedTuple):
     machine: Machine
     deadline: Deadline
 
-    def is_done(self, key: dict[str, Any]) -> bool:
+    def is_done(self, key: dict[str, Any], kernels: tuple[str, ...]) -> bool:
         """Whether an earlier call has the row, with the sources as they are now."""
-        return bool(self.asked.resume) and self.store.done(self.asked.part, key, sources())
+        return bool(self.asked.resume) and self.store.done(self.asked.part, key, sources(kernels))
+
+
+def kernels_of(label: str) -> tuple[str, ...]:
+    """The kernels whose variants a row of a cell depends on."""
+    kernel = CELLS[label].kernel
+    return (kernel, FLOOR) if kernel == "decode" else (kernel,)
 
 
 # --- the rows of each part ---
@@ -77,35 +90,66 @@ class Call(NamedTuple):
 
 @contextlib.contextmanager
 def tune_steps(call: Call) -> Iterator[list[Step]]:
-    """A row a shape; the time is shared among those that are left."""
-    left = [label for label in call.asked.shapes if not call.is_done({"shape": label})]
+    """A row a cell; the time is shared among those that are left, by their n."""
+    listed = {label: call.asked.n or CELLS[label].sizes for label in call.asked.shapes}
+    left = [label for label in listed if not call.is_done({"shape": label}, kernels_of(label))]
+    with gpu_tune.tuner(call.asked.out, call.machine) as at:
 
-    def one(label: str) -> Figures:
-        budget_s = (call.deadline.left_s() - 5.0) / (len(left) - left.index(label)) - gpu_tune.END_S / 3
-        return gpu_tune.measure(call.asked.out, label, call.asked.n or SIZES, budget_s)
+        def one(label: str) -> Figures:
+            later = sum(len(listed[other]) for other in left[left.index(label) :])
+            return gpu_tune.measure(at, label, listed[label], call.deadline.left_s() * len(listed[label]) / later)
 
-    yield [Step({"shape": label}, lambda label=label: one(label)) for label in call.asked.shapes]
+        yield [
+            Step({"shape": label}, kernels_of(label), lambda label=label: one(label))  # type: ignore[misc]
+            for label in listed
+        ]
 
 
 @contextlib.contextmanager
 def race_steps(call: Call) -> Iterator[list[Step]]:
-    """A row a shape and n."""
-    left = tuned(call.asked.out)
-    with opened(call.machine, call.deadline) as ground:
+    """A row a cell and n, those that say most first."""
+    rows = sorted(
+        ((label, n) for label in call.asked.shapes for n in call.asked.n or CELLS[label].sizes),
+        key=lambda row: rank(*row),
+    )
+    kernels = [kernel for label in call.asked.shapes for kernel in kernels_of(label)]
+    left = {kernel: tuned(call.asked.out, kernel) for kernel in dict.fromkeys(kernels)}
+    with opened(call.machine, call.deadline, kernels) as ground:
+
+        def one(label: str, n: int) -> Figures:
+            return gpu_race.measure(ground, left[CELLS[label].kernel], label, n)
+
         yield [
-            Step({"shape": label, "n": n}, lambda label=label, n=n: gpu_race.measure(ground, left, label, n))
-            for label in call.asked.shapes
-            for n in call.asked.n or SIZES
+            Step({"shape": label, "n": n}, kernels_of(label), lambda label=label, n=n: one(label, n))  # type: ignore[misc]
+            for label, n in rows
+        ]
+
+
+def rank(label: str, n: int) -> int:
+    """How early a race comes: cells with bars at few n, other cells at two, cells with bars at the rest, the rest."""
+    first = label in FIRST.get(CELLS[label].kernel, ()) or CELLS[label].kernel == "decode"
+    if first:
+        return 0 if n in FEW or CELLS[label].kernel == "decode" else 2
+    return 1 if n in FEW[1::2] else 3
+
+
+@contextlib.contextmanager
+def chain_steps(call: Call) -> Iterator[list[Step]]:
+    """A row an n; the largest, which takes longest, last."""
+    with opened(call.machine, call.deadline, gpu_chain.KERNELS) as ground:
+        yield [
+            Step({"n": n}, gpu_chain.KERNELS, lambda n=n: gpu_chain.measure(ground, n))  # type: ignore[misc]
+            for n in sorted(call.asked.n or gpu_chain.SIZES)
         ]
 
 
 @contextlib.contextmanager
 def regret_steps(call: Call) -> Iterator[list[Step]]:
-    """A row an n of the first shape, ascending: what one search learned helps the next."""
+    """A row an n of the first cell, ascending: what one search learned helps the next."""
     label = call.asked.shapes[0]
-    problems = [problem_of(label, n) for n in sorted(call.asked.n or REGRET_SIZES)]
+    wanted = gpu_regret.request(call.machine, label, call.asked.n or REGRET_SIZES)
     before = None
-    with gpu_regret.walking(call.asked.out, label, gpu_regret.request(call.machine, problems)) as walk:
+    with gpu_regret.walking(call.asked.out, label, wanted) as walk:
 
         def one(problem: Any) -> Figures:
             nonlocal before
@@ -117,8 +161,8 @@ def regret_steps(call: Call) -> Iterator[list[Step]]:
             before = gpu_regret.step(walk, problem, before)
 
         yield [
-            Step({"shape": label, "n": p.n}, lambda p=p: one(p), lambda p=p: skip(p))  # type: ignore[misc]
-            for p in problems
+            Step({"shape": label, "n": p.n}, kernels_of(label), lambda p=p: one(p), lambda p=p: skip(p))  # type: ignore[misc]
+            for p in wanted.problems
         ]
 
 
@@ -131,9 +175,13 @@ def cold_steps(call: Call) -> Iterator[list[Step]]:
         return data, {"after": data["processes"]["empty"][-1]["conditions"]}
 
     yield [
-        Step({"what": "sweep"}, lambda: gpu_cold.sweep(call.machine)),
+        Step({"what": "sweep"}, kernels_of(gpu_cold.SHAPE), lambda: gpu_cold.sweep(call.machine)),
         *(
-            Step({"what": choice.build.variant, "n": gpu_cold.N}, lambda choice=choice: one(choice))
+            Step(
+                {"what": choice.build.variant, "n": gpu_cold.N},
+                kernels_of(gpu_cold.SHAPE),
+                lambda choice=choice: one(choice),  # type: ignore[misc]
+            )
             for choice in gpu_cold.starts(call.machine)
         ),
     ]
@@ -141,18 +189,24 @@ def cold_steps(call: Call) -> Iterator[list[Step]]:
 
 @contextlib.contextmanager
 def counters_steps(call: Call) -> Iterator[list[Step]]:
-    """A row an n."""
-    left = tuned(call.asked.out)
-    with opened(call.machine, call.deadline) as ground:
+    """A row a cell and n, as gpu_counters.WANTED has them for the kernels that were asked for."""
+    kernels = {CELLS[label].kernel for label in call.asked.shapes}
+    wanted = [one for one in gpu_counters.WANTED if CELLS[one.label].kernel in kernels]
+    with opened(call.machine, call.deadline, kernels) as ground:
+
+        def one(row: gpu_counters.Wanted) -> Figures:
+            return gpu_counters.measure(ground, tuned(call.asked.out, CELLS[row.label].kernel), row)
+
         yield [
-            Step({"shape": gpu_counters.SHAPE, "n": n}, lambda n=n: gpu_counters.measure(ground, left, n))
-            for n in call.asked.n or gpu_counters.SIZES
+            Step({"shape": row.label, "n": row.n}, kernels_of(row.label), lambda row=row: one(row))  # type: ignore[misc]
+            for row in wanted
         ]
 
 
 PARTS: dict[str, Callable[[Call], contextlib.AbstractContextManager[list[Step]]]] = {
     "tune": tune_steps,
     "race": race_steps,
+    "chain": chain_steps,
     "regret": regret_steps,
     "cold": cold_steps,
     "counters": counters_steps,
@@ -166,7 +220,7 @@ def walk(call: Call, steps: Sequence[Step]) -> list[str]:
     """Measure what is missing, as far as time goes. Returns what is missing still, and why."""
     missing, taken_s = list[str](), list[float]()
     for step in ordered(call, steps):
-        if call.is_done(step.key):
+        if call.is_done(step.key, step.kernels):
             if step.skip:
                 step.skip()
             continue
@@ -194,11 +248,10 @@ def ordered(call: Call, steps: Sequence[Step]) -> list[Step]:
 
 def measured(call: Call, step: Step) -> Row:
     """One row, a failed one where it cannot be measured. Raises Lost, its row kept, where nothing more can be."""
-    begun, known = time.monotonic(), sources()
+    begun, known = time.monotonic(), sources(step.kernels)
 
     def row(figures: Figures, failed: str = "") -> Row:
-        now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-        about = {"at": now, **state(call.machine, figures[1])}
+        about = {"at": now(), **state(call.machine, figures[1], figures[0].get("regime", REGIME))}
         return Row(call.asked.part, step.key, known, about, time.monotonic() - begun, figures[0], failed)
 
     try:
@@ -208,6 +261,11 @@ def measured(call: Call, step: Step) -> Row:
     except Lost as error:
         call.store.add(row(({}, {}), str(error)))
         raise
+
+
+def now() -> str:
+    """The time to the second."""
+    return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
 
 
 def words(key: dict[str, Any]) -> str:
@@ -247,12 +305,27 @@ def check(asked: argparse.Namespace) -> int:
             return row is None or row.sources != known(task)
 
         def keep(task: gpu_check.Task, data: dict[str, Any]) -> None:
-            about = {"at": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"), **state(machine)}
+            about = {
+                "at": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+                **state(machine, regime="warm"),
+            }
             store.add(Row("check", task.key, known(task), about, time.monotonic() - begun, data))
 
         whole = gpu_check.run(machine, [one for one in wanted if is_left(one)], Deadline(asked.seconds), keep)
         print("\n".join([*gpu_show.checks(store.of("check")), *(f"cannot be read: {one}" for one in broken)]))
     return 0 if whole and not broken else 3
+
+
+def compile_ahead(asked: argparse.Namespace) -> int:
+    """The part `ahead`, which leaves no rows but full caches; its exit status."""
+    machine, until = device_machine(), time.monotonic() + asked.seconds
+    wanted = gpu_race.to_compile(asked.out, machine, asked.shapes)
+    known = {kernel: known_of(kernel) for kernel in {problem.kernel for problem, _ in wanted}}
+    found = ahead(machine.gpus[0], known, wanted, until)
+    print("\n".join(f"{name}: {why}" for name, why in found.failed.items()))
+    counts = f"{found.done} of {len(wanted)} choices in {found.seconds:.0f} s"
+    print(f"compiled {counts}, {len(found.failed)} failed, {found.left} left for want of time")
+    return 0 if not found.left else 3
 
 
 # --- the command ---
@@ -262,18 +335,14 @@ def arguments() -> argparse.ArgumentParser:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parts = parser.add_subparsers(dest="part", required=True)
-    for name in PARTS:
+    for name in ("check", "ahead", *PARTS):
         part = parts.add_parser(name)
         part.add_argument("--out", required=True, metavar="DIR", help="where rows are kept")
         part.add_argument("--seconds", type=float, default=500.0, help="no row is begun that would end later")
         part.add_argument("--resume", action="store_true", help="leave out rows that are there")
-        part.add_argument("--shapes", default="40:8" if name == "regret" else ",".join(SHAPES), help=", ".join(SHAPES))
+        part.add_argument("--kernel", default="", help=f"comma separated; the default: {', '.join(CHAIN)}")
+        part.add_argument("--shapes", default="", help="labels of cells; the default: all of these kernels")
         part.add_argument("--n", default="", help="sizes, comma separated; the default depends on the part")
-    checked = parts.add_parser("check")
-    checked.add_argument("--out", required=True, metavar="DIR", help="where rows are kept")
-    checked.add_argument("--seconds", type=float, default=240.0, help="nothing is begun later")
-    checked.add_argument("--resume", action="store_true", help="leave out variants that were checked whole")
-    checked.add_argument("--kernel", default="", help="kernels, comma separated; the default is all with GPU variants")
     shown = parts.add_parser("show")
     shown.add_argument("out", metavar="DIR")
     shown.add_argument("--json", action="store_true", help="what was judged, as one object")
@@ -284,24 +353,26 @@ def parsed(words: Sequence[str] | None = None) -> argparse.Namespace:
     """The command line, read. Exits with status 2 where it makes no sense."""
     parser = arguments()
     asked = parser.parse_args(words)
-    if asked.part == "check":
+    if asked.part != "show":
         asked.kernel = tuple(filter(None, asked.kernel.split(",")))
-    elif asked.part != "show":
-        asked.shapes = tuple(asked.shapes.split(","))
-        unknown = [label for label in asked.shapes if label not in SHAPES]
+        found = tuple(filter(None, asked.shapes.split(",")))
+        unknown = [label for label in found if label not in CELLS]
         if unknown:
-            parser.error(f"no such shape: {', '.join(unknown)}; known: {', '.join(SHAPES)}")
+            parser.error(f"no such cell: {', '.join(unknown)}; known: {', '.join(CELLS)}")
+        asked.shapes = found or tuple(label for label in labels(asked.kernel or CHAIN) if exists(label))
         asked.n = sizes_of(asked.n) if asked.n else ()
     return asked
+
+
+SPECIAL = {"check": check, "ahead": compile_ahead}
+"""Parts whose work is not a row after another."""
 
 
 def main() -> int:
     """Run a part, or show what there is."""
     asked = parsed()
-    if asked.part == "check":
-        return check(asked)
     if asked.part != "show":
-        return run(asked)
+        return SPECIAL.get(asked.part, run)(asked)
     found = gpu_show.judged(asked.out)
     print(json.dumps(gpu_show.plain(found), indent=1) if asked.json else "\n".join(gpu_show.lines(found)))
     return 0

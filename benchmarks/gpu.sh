@@ -1,12 +1,24 @@
 #!/usr/bin/env bash
 # Every figure of one GPU, for docs/figures.md and policies/: benchmarks/gpu.sh FOLDER [PART ...]
-# check: every variant of every kernel, right on edges in each dtype and timed once; KERNELS=forward,fused for some.
-# Parts run in this order, each within its own seconds and each going on where it stopped, so that calls with the same
-# FOLDER add up; every choice is checked before it is timed, and `verify`, which is not among them, checks all. FROM=FILE unpacks what an earlier machine packed; PACK=FILE is where all of it goes.
+# Parts run in the order given, each within its own seconds and each going on where it stopped, so that calls with the
+# same FOLDER add up. FROM=FILE unpacks what an earlier machine packed; PACK=FILE is where all of it goes.
+# KERNELS=decode or forward,fused for some kernels, SHAPES=forward-bf16-P,... for some cells: benchmarks/gpu_cells.py.
+#   check     every variant of every kernel, right on edges in each dtype and timed once, a line each   CHECK_S 240
+#   ahead     compile what the next parts call, a dozen workers at a time                               AHEAD_S 60
+#   tune      the product tunes cell after cell, the most important first                               TUNE_S 440
+#   race      the table's choice, the best own variants and the libraries take turns                    RACE_S 220
+#   chain     every own variant of forward, backward and fused by its thread mapping, float64           CHAIN_S 140
+#   regret    our search beside an exhaustive pass: REGRET_CELLS, each CELL@N,N,... in an equal share   REGRET_S 90
+#   counters  what calls move, through ncu                                                              COUNTERS_S 40
+#   cold      the first call of a fresh process, of decode                                              COLD_S 65
+#   verify    `advisor verify` of KERNELS                                                               VERIFY_S 120
+#   show, pack: tables and verdicts; all of it in one file. ship: tables and log into policies/ (POLICIES).
+# The chain's figures are two calls of nine minutes: "ahead tune pack", then with AHEAD_S=30 and FROM
+# "ahead race chain regret counters show pack". Decode's: KERNELS=decode, "tune cold counters race regret show pack".
 set -u
 out=$1
 shift
-parts=${*:-check tune cold counters race regret show pack}
+parts=${*:-ahead tune pack}
 root=$(cd "$(dirname "$0")/.." && pwd)
 python=${PYTHON:-python3}
 mkdir -p "$out"
@@ -29,34 +41,42 @@ part() { # part NAME SECONDS OPTIONS...: once more where the device was lost on 
   local name=$1 seconds=$2 begun=$SECONDS status
   shift 2
   for _ in 1 2; do
-    say "$name" $((seconds + 60)) "$python" -m benchmarks.gpu "$name" --out "$out" --seconds $((seconds - SECONDS + begun)) --resume "$@"
+    say "$name${CELL:+-$CELL}" $((seconds + 60)) "$python" -m benchmarks.gpu "$name" --out "$out" \
+      --seconds $((seconds - SECONDS + begun)) --resume ${KERNELS:+--kernel "$KERNELS"} "$@"
     status=$?
     if [ $status -ne 1 ] || [ $((SECONDS - begun)) -ge $((seconds / 2)) ]; then break; fi
   done
-  [ $status -eq 0 ] || echo "$name ended with status $status"
+  [ $status -eq 0 ] || echo "$name ended with status $status after $((SECONDS - begun)) s"
 }
 
+cells=${SHAPES:+--shapes $SHAPES}
 for one in $parts; do
   case $one in
   check)
     say probe 60 "$python" -m advisor.cli probe
     say doctor 60 "$python" -m advisor.cli doctor
-    TAIL=${CHECK_LINES:-90} part check "${CHECK_S:-240}" ${KERNELS:+--kernel "$KERNELS"}
+    TAIL=${CHECK_LINES:-90} part check "${CHECK_S:-240}"
     ;;
-  verify) say verify "${VERIFY_S:-120}" "$python" -m advisor.cli verify --kernel decode --device cuda:0 ;;
-  tune) part tune "${TUNE_S:-330}" ;;
+  verify) say verify "${VERIFY_S:-120}" "$python" -m advisor.cli verify --kernel "${KERNELS:-decode}" --device cuda:0 ;;
+  ahead) part ahead "${AHEAD_S:-60}" $cells ;;
+  tune) part tune "${TUNE_S:-440}" $cells ;;
+  race) part race "${RACE_S:-220}" $cells ${RACE_N:+--n "$RACE_N"} ;;
+  chain) part chain "${CHAIN_S:-140}" ;;
+  counters) part counters "${COUNTERS_S:-40}" ;;
   cold) part cold "${COLD_S:-65}" ;;
-  counters) part counters "${COUNTERS_S:-55}" ;;
-  race) part race "${RACE_S:-230}" ;;
-  regret) part regret "${REGRET_S:-220}" --shapes "${REGRET_SHAPE:-40:8}" --n "${REGRET_N:-1024,4096,16384,65536,262144}" ;;
+  regret)
+    listed=${REGRET_CELLS:-forward-bf16-P@512,2048 backward-f32-P@512,2048 fused-f64-P@64,512}
+    for cell in $listed; do
+      seconds=$((${REGRET_S:-90} / $(echo $listed | wc -w)))
+      CELL=${cell%@*} part regret $seconds --shapes "${cell%@*}" --n "${cell#*@}"
+    done
+    ;;
   show)
     "$python" -m benchmarks.gpu show "$out" --json >"$out/judged.json"
-    TAIL=200 say tables 60 "$python" -m benchmarks.gpu show "$out"
+    TAIL=${SHOW_LINES:-200} say tables 60 "$python" -m benchmarks.gpu show "$out"
     ;;
-  pack)
-    if [ -e "$out/policy/measurements.jsonl" ]; then gzip -9 -kf "$out/policy/measurements.jsonl"; fi # as policies/ has it
-    tar -czf "${PACK:-$out.tar.gz}" --exclude=./cache -C "$out" . && ls -l "${PACK:-$out.tar.gz}"
-    ;;
+  pack) tar -czf "${PACK:-$out.tar.gz}" --exclude=./cache -C "$out" . && ls -l "${PACK:-$out.tar.gz}" ;;
+  ship) "$python" benchmarks/gpu_ship.py "$out" "${POLICIES:-policies/nvidia-h200}" ;;
   *) echo "no such part: $one" >&2; exit 2 ;;
   esac
 done

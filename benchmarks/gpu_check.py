@@ -9,12 +9,12 @@ of the time goes to other knobs than the defaults, one problem each. A worker th
 from __future__ import annotations
 
 import os
-import queue
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from concurrent.futures import as_completed
 from typing import Any, NamedTuple
 
 from gpu_cells import CHAIN, shape_of
+from gpu_crew import Crew, shares
 from kernel_race import Deadline
 
 from advisor.kernels.edges import BOUND_TO_SHAPE
@@ -26,10 +26,7 @@ from advisor.kernels.libraries import FLAGS
 from advisor.kernels.registry import folders, is_source
 from advisor.kernels.registry import spec as spec_of
 from advisor.kernels.variant import knob_sets
-from advisor.records import Build, Choice, Gpu, Machine, Measurement, Pairs, Problem
-
-WORKERS = 12
-"""Workers at a time: a library's import takes one CPU some seconds, and a machine with a GPU has 16 and more."""
+from advisor.records import Build, Choice, Machine, Measurement, Pairs, Problem
 
 KERNELS = (*CHAIN, "norm_linear", "decode")
 """In the order in which they are checked; one without variants for devices has no lines."""
@@ -160,51 +157,6 @@ def others(task: Task) -> list[tuple[Problem, Pairs]]:
 # --- checking ---
 
 
-class Crew:
-    """Workers that check side by side, each with the pool of one kernel. Close it, or use it as a context manager.
-
-    A worker's process ends with the thread that started it, so the threads live until this is closed.
-    """
-
-    def __init__(self, gpu: Gpu, wanted: Sequence[Task], most: int = WORKERS) -> None:
-        self._pools: dict[str, queue.LifoQueue[GpuPool]] = {}
-        self._all: list[GpuPool] = []
-        self._threads: dict[str, ThreadPoolExecutor] = {}
-        for kernel, count in shares([one.variant.kernel for one in wanted], most).items():
-            self._pools[kernel] = queue.LifoQueue()
-            known = list(dict.fromkeys(one.variant for one in wanted if one.variant.kernel == kernel))
-            for _ in range(count):
-                pool = GpuPool(gpu, spec_of(kernel), known)
-                self._all.append(pool)
-                self._pools[kernel].put(pool)
-            self._threads[kernel] = ThreadPoolExecutor(count)
-
-    def __enter__(self) -> Crew:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for threads in self._threads.values():
-            threads.shutdown(wait=False, cancel_futures=True)
-        for pool in self._all:
-            pool.close()
-
-    def submit(self, kernel: str, do: Callable[[GpuPool], Any]) -> Future[Any]:
-        """Let one of a kernel's workers do something."""
-        return self._threads[kernel].submit(self._lent, kernel, do)
-
-    def _lent(self, kernel: str, do: Callable[[GpuPool], Any]) -> Any:
-        pool = self._pools[kernel].get()
-        try:
-            return do(pool)
-        finally:
-            self._pools[kernel].put(pool)
-
-
-def shares(kernels: Sequence[str], most: int) -> dict[str, int]:
-    """How many workers each kernel has, by its tasks; each has one."""
-    return {kernel: max(1, round(most * kernels.count(kernel) / len(kernels))) for kernel in dict.fromkeys(kernels)}
-
-
 def checked(pool: GpuPool, task: Task, deadline: Deadline) -> list[Seen]:
     """A variant on all its problems, until it crashed too often or time is out."""
     seen: list[Seen] = []
@@ -279,7 +231,9 @@ def run(machine: Machine, wanted: Sequence[Task], deadline: Deadline, keep: Keep
     """Check, time, then try other knobs; nothing is begun after the deadline. Returns whether all was done."""
     if not wanted:
         return True
-    with Crew(machine.gpus[0], wanted) as crew:
+    kernels = [one.variant.kernel for one in wanted]
+    known = {kernel: [one.variant for one in wanted if one.variant.kernel == kernel] for kernel in kernels}
+    with Crew(machine.gpus[0], known, shares(kernels)) as crew:
         run = Checking(crew, {}, deadline, keep)
         checks(run, wanted)
         timings(run)

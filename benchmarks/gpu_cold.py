@@ -11,7 +11,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from gpu_ground import problem_of
+from gpu_cells import known_of, problem_of
 from gpu_race import label
 from kernel_race import Refused
 
@@ -21,10 +21,9 @@ from advisor.kernels.executor import Ask
 from advisor.kernels.gpu.child import environment
 from advisor.kernels.gpu.messages import Hello, encode
 from advisor.kernels.gpu.pool import GpuPool
-from advisor.kernels.header import GPU_LANGUAGES, Variant
+from advisor.kernels.header import Variant
 from advisor.kernels.registry import origin
 from advisor.kernels.registry import spec as spec_of
-from advisor.kernels.variant import variants
 from advisor.records import Choice, Machine, Problem
 from advisor.search.space import default_choice, space, space_options
 
@@ -47,7 +46,7 @@ PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(advisor.__file__)))
 
 def starts(machine: Machine) -> list[Choice]:
     """The DEFAULT and other makers' choices."""
-    spec, known = spec_of("decode"), variants("decode", (), GPU_LANGUAGES)
+    spec, known = spec_of("decode"), known_of("decode")
     where = (machine, spec, known, problem_of(SHAPE, N), space_options(machine))
     usual = [one for one in space(*where) if is_usual(one, known)]
     chosen = [default_choice(*where), *(one for one in usual if one.build.variant in FOREIGN)]
@@ -62,7 +61,7 @@ def is_usual(choice: Choice, known: Sequence[Variant]) -> bool:
 def asked(machine: Machine, problem: Problem, choice: Choice) -> bytes:
     """The two lines for the fresh process: the very trial that a worker would get."""
     spec, gpu = spec_of("decode"), machine.gpus[0]
-    found = next(v for v in variants("decode", (), GPU_LANGUAGES) if v.name == choice.build.variant)
+    found = next(v for v in known_of("decode") if v.name == choice.build.variant)
     trial = GpuPool(gpu, spec, (found,)).trial(problem, choice, Ask(0, 0.0), "normal")
     return encode(Hello(origin(spec), 0, gpu.uuid or "")) + encode(trial)
 
@@ -106,7 +105,7 @@ def sweep(machine: Machine, sizes: Sequence[int] = SWEEP) -> tuple[dict[str, Any
         The figures, and the conditions that the last trial found.
     """
     spec, gpu = spec_of("decode"), machine.gpus[0]
-    known = tuple(v for v in variants("decode", (), GPU_LANGUAGES) if v.language == "cuda")
+    known = tuple(v for v in known_of("decode") if v.language == "cuda")
     wanted, trials, conditions = space_options(machine), [], {}
     with GpuPool(gpu, spec, known) as pool:
         for n in sizes:

@@ -1,53 +1,49 @@
-"""What the parts of benchmarks/gpu.py stand on: the device, its shapes and choices, pools, what a tuning left."""
+"""What the parts of benchmarks/gpu.py stand on: the device, its kernels and choices, what a tuning left."""
 
 from __future__ import annotations
 
+import collections
 import contextlib
-import functools
 import io
+import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
+from gpu_cells import FLOOR_FOLDER, REGIME, known_of
 from kernel_race import Deadline, Refused
 
 from advisor.codec import from_json
 from advisor.errors import AdvisorError
 from advisor.kernels.child import Answer
+from advisor.kernels.executor import Ask
 from advisor.kernels.gpu.bench import Bench
 from advisor.kernels.gpu.child import environment
 from advisor.kernels.gpu.device import find, machine_of
+from advisor.kernels.gpu.driver import Driver
 from advisor.kernels.gpu.geometry import geometry
 from advisor.kernels.gpu.messages import encode
 from advisor.kernels.gpu.pool import GpuPool
 from advisor.kernels.gpu.tools import gpu_tools
 from advisor.kernels.gpu.worker import serve
-from advisor.kernels.header import GPU_LANGUAGES, Variant
+from advisor.kernels.header import Variant
 from advisor.kernels.messages import decode
 from advisor.kernels.registry import spec as spec_of
 from advisor.kernels.spec import KernelSpec
-from advisor.kernels.variant import variants
 from advisor.policy.learn import choose
 from advisor.policy.store import load_table
-from advisor.records import Choice, Machine, Measurement, Problem, Table
+from advisor.records import Choice, Gpu, Machine, Measurement, Problem, Table
 from advisor.search.log import read as read_log
 from advisor.search.samples import p25
 from advisor.search.space import SpaceOptions, space, space_options
 from advisor.topology.probe import probe
 
-SHAPES = {
-    "paper": ("float32", {"batch": 2, "heads": 1, "kv_heads": 1, "head_dim": 64}),
-    "40:8": ("float16", {"batch": 1, "heads": 40, "kv_heads": 8, "head_dim": 128}),
-    "28:4": ("float16", {"batch": 1, "heads": 28, "kv_heads": 4, "head_dim": 128}),
-}
-SIZES = (1, 16, 64, 256, 1024, 1919, 1920, 1921, 2808, 4094, 4095, 4096, 16384, 65536, 262144, 1048576)
-"""From one row to a million; 1919 to 1921 and 4095 lie around what other programs tile by, 2808 is no power of two."""
-
-REGIME = "cold"
 DEVICE = "cuda:0"
-FLOOR_FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "gpu_floor")
 POLICY, LOG = "policy", "measurements.jsonl"
-"""Folder inside the benchmark's own where the tuning's table, log and machine.json lie; the log's name."""
+"""Folder inside the benchmark's own where the tunings' tables, logs and machine.json lie; the name of a log."""
+
+FLOOR = "read"
+"""The kernel that reads what decode reads, and nothing else."""
 
 
 class Lost(Exception):
@@ -85,38 +81,38 @@ class Tuned(NamedTuple):
     looks: dict[Problem, dict[Choice, float]]
 
 
-class Ground(NamedTuple):
-    """A device and what runs on it. `known` and `floors`: the variants of decode and of the read floor."""
+class Arena(NamedTuple):
+    """A kernel on a device: its DNF, its variants, who runs them."""
 
-    machine: Machine
     spec: KernelSpec
     known: tuple[Variant, ...]
-    options: SpaceOptions
     pool: GpuPool
-    floor: GpuPool
+
+
+class Ground(NamedTuple):
+    """A device and the kernels that run on it, in one process and context."""
+
+    machine: Machine
+    options: SpaceOptions
+    arenas: dict[str, Arena]
     deadline: Deadline
 
-    def variant(self, choice: Choice) -> Variant:
-        """The variant of a choice, of decode or of the floor."""
-        return next(v for v in (*self.known, *floor_variants()) if v.name == choice.build.variant)
+    def at(self, problem: Problem) -> Arena:
+        """Where a problem runs."""
+        return self.arenas[problem.kernel]
+
+    def variant(self, problem: Problem, choice: Choice) -> Variant:
+        """The variant of a choice."""
+        return next(one for one in self.at(problem).known if one.name == choice.build.variant)
 
     def choices(self, problem: Problem) -> tuple[Choice, ...]:
-        """Every valid choice of a problem of decode or of the floor."""
-        if problem.kernel == self.spec.name:
-            return space(self.machine, self.spec, self.known, problem, self.options)
-        return space(self.machine, self.floor.spec, floor_variants(), problem, self.options)
+        """Every valid choice of a problem."""
+        arena = self.at(problem)
+        return space(self.machine, arena.spec, arena.known, problem, self.options)
 
-
-def problem_of(label: str, n: int) -> Problem:
-    """The problem of one row."""
-    dtype, shape = SHAPES[label]
-    return spec_of("decode").problem(n, dtype, REGIME, **shape)
-
-
-@functools.cache
-def floor_variants() -> tuple[Variant, ...]:
-    """The variants of the read floor."""
-    return variants("read", (FLOOR_FOLDER,), GPU_LANGUAGES)
+    def measure(self, problem: Problem, choice: Choice, ask: Ask) -> Measurement:
+        """One measurement."""
+        return self.at(problem).pool.measure(problem, choice, ask)
 
 
 def device_machine() -> Machine:
@@ -126,8 +122,8 @@ def device_machine() -> Machine:
 
 
 @contextlib.contextmanager
-def opened(machine: Machine, deadline: Deadline) -> Iterator[Ground]:
-    """Both kernels on one device in this process. Raises Refused where there is no CuPy."""
+def opened(machine: Machine, deadline: Deadline, kernels: Iterable[str]) -> Iterator[Ground]:
+    """Some kernels on one device in this process. Raises Refused where there is no CuPy."""
     gpu = machine.gpus[0]
     os.environ.update(environment(dict(os.environ), gpu.uuid or ""))
     try:
@@ -135,14 +131,21 @@ def opened(machine: Machine, deadline: Deadline) -> Iterator[Ground]:
     except ImportError as error:
         raise Refused(f"the device needs CuPy: {error}") from error
     driver = CudaDriver(gpu.uuid or "")
-    dnf, read = spec_of("decode"), spec_of("read", (FLOOR_FOLDER,))
-    known = variants("decode", (), GPU_LANGUAGES)
-    with GpuPool(gpu, dnf, known) as pool, GpuPool(gpu, read, floor_variants()) as floor:
-        pool.crew, floor.crew = Own(Bench(driver, dnf, 0)), Own(Bench(driver, read, 0))  # type: ignore[assignment]
-        yield Ground(machine, dnf, known, space_options(machine), pool, floor, deadline)
+    yield Ground(machine, space_options(machine), arenas(gpu, driver, kernels), deadline)
 
 
-def state(machine: Machine, conditions: dict[str, Any] | None = None) -> dict[str, Any]:
+def arenas(gpu: Gpu, driver: Driver, kernels: Iterable[str]) -> dict[str, Arena]:
+    """Some kernels on a driver of this process."""
+    found = {}
+    for kernel in dict.fromkeys(kernels):
+        spec, known = spec_of(kernel, (FLOOR_FOLDER,) if kernel == FLOOR else ()), known_of(kernel)
+        pool = GpuPool(gpu, spec, known)
+        pool.crew = Own(Bench(driver, spec, 0))  # type: ignore[assignment]  # it has what a pool asks of a crew
+        found[kernel] = Arena(spec, known, pool)
+    return found
+
+
+def state(machine: Machine, conditions: dict[str, Any] | None = None, regime: str = REGIME) -> dict[str, Any]:
     """Card, driver, versions, regime, and the device's clocks as a measurement found them."""
     gpu = machine.gpus[0]
     facts = ("name", "memory_bytes", "sm_count", "compute_capability", "mig", "power_limit_w", "numa_node")
@@ -150,14 +153,7 @@ def state(machine: Machine, conditions: dict[str, Any] | None = None) -> dict[st
     versions = {name: value for name, value in machine.environment if isinstance(value, str | int)}
     versions |= {tool.name.partition("-")[0]: tool.version for tool in gpu_tools()}
     clocks = {when: dict(found) for when, found in (conditions or {}).items() if when in ("before", "after")}
-    return {"card": card, "versions": versions, "regime": REGIME, "clocks": clocks}
-
-
-@functools.cache
-def sources() -> dict[str, str]:
-    """What rows depend on: hash of every variant and of the floor, version of every tool."""
-    known = (*variants("decode", (), GPU_LANGUAGES), *floor_variants())
-    return {**{v.name: v.source_hash for v in known}, **{tool.name: tool.version for tool in gpu_tools()}}
+    return {"card": card, "versions": versions, "regime": regime, "clocks": clocks}
 
 
 def warps(known: Sequence[Variant], problem: Problem, choice: Choice) -> int | None:
@@ -172,13 +168,16 @@ def warps(known: Sequence[Variant], problem: Problem, choice: Choice) -> int | N
 # --- what a tuning left ---
 
 
-def tuned(folder: str, kernel: str = "decode") -> Tuned:
-    """Table and first looks of the folder that the part `tune` left; empty where there is none."""
+def log_of(kernel: str) -> str:
+    """The name of a kernel's log in that folder."""
+    return f"{kernel}.{LOG}"
+
+
+def tuned(folder: str, kernel: str) -> Tuned:
+    """A kernel's table and first looks in the folder that the part `tune` left; empty where there is none."""
     place = os.path.join(folder, POLICY)
-    path = os.path.join(place, f"{kernel}.table.json")
-    log = os.path.join(place, LOG)
-    table = load_table(path) if os.path.exists(path) else None
-    return Tuned(table, looks_of(log) if os.path.exists(log) else {})
+    table, log = os.path.join(place, f"{kernel}.table.json"), os.path.join(place, log_of(kernel))
+    return Tuned(load_table(table) if os.path.exists(table) else None, looks_of(log) if os.path.exists(log) else {})
 
 
 def looks_of(path: str) -> dict[Problem, dict[Choice, float]]:
@@ -194,12 +193,19 @@ def looks_of(path: str) -> dict[Problem, dict[Choice, float]]:
     return found
 
 
+LAST_LINES = 200
+
+
 def conditions_of(path: str) -> dict[str, Any]:
-    """What the last timed trial of a log found of the device; empty where there is none."""
-    for record in reversed(read_log(path).records):
-        found = (record.get("measurement") or {}).get("conditions") or {}
-        if record["kind"] == "trial" and "after" in found:
-            return dict(found)
+    """What the last timed trial among the last lines of a log found of the device; empty where there is none."""
+    with open(path, encoding="utf-8") as file:
+        lines = collections.deque(file, LAST_LINES)
+    for line in reversed(lines):
+        with contextlib.suppress(ValueError):  # a torn line
+            record = json.loads(line)
+            found = (record.get("measurement") or {}).get("conditions") or {}
+            if record["kind"] == "trial" and "after" in found:
+                return dict(found)
     return {}
 
 

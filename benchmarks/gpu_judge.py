@@ -8,6 +8,7 @@ import statistics
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
+from gpu_cells import CELLS
 from gpu_rows import Row
 from kernel_rows import Bar, Ratio, bars, ratio
 from tune import MEAN, WORST, geomean
@@ -24,6 +25,17 @@ CUDNN_BAR = 1.05
 FLOOR_BARS = ((262144, 1.15), (65536, 1.45))
 """From n on, the most that an own variant's float32 time over the read floor may be. Source: the first measurements."""
 
+FORWARD_BARS = {
+    ("bfloat16", 64): ("library", 1.18),
+    ("bfloat16", 128): ("library", 1.35),
+    ("float32", 64): ("efficient", 1.0),
+    ("float64", 64): ("math", 0.7),
+}
+"""(dtype, head_dim) -> backend and the most that an own forward's time over it may be. Source: as above."""
+
+FUSED_N = 512
+"""From this n on the best own fused kernel in float64 is not judged slower than the best own naive pair."""
+
 SHORT_N, SHORT_NS = 16384, 10_000.0
 """Below this n an own variant's float32 time may be at most so long. Source: as above."""
 
@@ -37,8 +49,7 @@ class Raced(NamedTuple):
     Attributes:
         median_ns: name of an entrant -> median of its samples.
         verdict: of the table's choice against the best library: slower, tie, faster; empty where it cannot be judged.
-        ratios: table over library, own over cudnn, own over floor, own over library, one warp over more warps; those
-            with both sides.
+        ratios: those of PAIRS with both sides.
         names: role -> name of the entrant that plays it.
         peak: own's time over that of the same bytes at the best rate any floor reached; None without a floor.
     """
@@ -79,16 +90,34 @@ def roles(entrants: Sequence[dict[str, Any]], samples: dict[str, list[float]]) -
     for one in entrants:
         for role in {*one["roles"], one["kind"]}:
             playing.setdefault(role, []).append(one["name"])
-        if one["kind"] == "library" and "cudnn" in one["choice"]["build"]["variant"]:
-            playing.setdefault("cudnn", []).append(one["name"])
+        for backend in BACKENDS:
+            if one["kind"] == "library" and backend in one["choice"]["build"]["variant"]:
+                playing.setdefault(backend, []).append(one["name"])
     return {role: min(names, key=lambda name: p25(samples[name])) for role, names in playing.items()}
 
 
-PAIRS = (("table", "library"), ("own", "cudnn"), ("own", "library"), ("own", "floor"), ("one warp", "more warps"))
+BACKENDS = ("cudnn", "efficient", "math")
+"""Libraries' backends that a bar names: roles of their own."""
+
+PAIRS = (
+    ("table", "library"),
+    ("table", "own"),
+    ("own", "library"),
+    *(("own", backend) for backend in BACKENDS),
+    ("own", "floor"),
+    ("one warp", "more warps"),
+    ("fused", "naive"),
+)
 
 
 def limits(shape: str, n: int) -> dict[tuple[str, str], float]:
     """The bars of ratios that hold for a row."""
+    cell = CELLS[shape]
+    if cell.kernel == "forward":
+        found = FORWARD_BARS.get((cell.dtype, cell.shape["head_dim"]))
+        return {("own", found[0]): found[1]} if found else {}
+    if cell.kernel != "decode":
+        return {}
     if shape != "paper":
         return {("own", "cudnn"): CUDNN_BAR}
     limit = next((limit for least, limit in FLOOR_BARS if n >= least), None)
@@ -147,7 +176,8 @@ def races(rows: Iterable[Row]) -> list[Raced]:
     """All races, by shape and n."""
     own = [row for row in rows if row.part == "race" and not row.failed]
     best = peak_rate(own)
-    return sorted((raced(row, best) for row in own), key=lambda one: (one.shape, one.n))
+    order = list(CELLS)
+    return sorted((raced(row, best) for row in own), key=lambda one: (order.index(one.shape), one.n))
 
 
 def race_says(found: Sequence[Raced]) -> list[Said]:
@@ -160,13 +190,40 @@ def race_says(found: Sequence[Raced]) -> list[Said]:
     said = [Said(text + (f": {', '.join(lost)}" if lost else ""), not lost)] if judged else []
     open_ = [f"{one.shape} n={one.n}" for one in found if not one.verdict]
     said += [Said(f"no table, no library or too few rounds at {', '.join(open_)}", None)] if open_ else []
-    for under, text in (("cudnn", "own over cuDNN"), ("floor", "own over the read floor"), ("10 us", "own in 10 us")):
-        of = [(one, bar) for one in found for bar in one.bars if bar.under == under]
-        missed = [f"{one.shape} n={one.n}" for one, bar in of if not bar.met]
-        if of:
-            tail = f": not at {', '.join(missed)}" if missed else ""
-            said.append(Said(f"{text}: bar met at {len(of) - len(missed)} of {len(of)} rows{tail}", not missed))
+    for text, of in barred(found).items():
+        missed = [f"{one.shape} n={one.n}" for one, met in of if not met]
+        tail = f": not at {', '.join(missed)}" if missed else ""
+        said.append(Said(f"{text}: bar met at {len(of) - len(missed)} of {len(of)} rows{tail}", not missed))
     return said
+
+
+WHAT = {
+    "cudnn": "own over cuDNN",
+    "floor": "own over the read floor",
+    "10 us": "own in 10 us",
+    "library": "own forward over the best backend",
+    "efficient": "own forward over the efficient backend",
+    "math": "own forward over SDPA math",
+}
+
+
+def barred(found: Sequence[Raced]) -> dict[str, list[tuple[Raced, bool]]]:
+    """Sentence -> the rows that it is about, each with whether its bar is met."""
+    rows: dict[str, list[tuple[Raced, bool]]] = {}
+    for one in found:
+        for bar in one.bars:
+            cell = CELLS[one.shape]
+            about = (
+                "" if cell.kernel == "decode" else f" ({cell.dtype}, head_dim {cell.shape['head_dim']}, {bar.limit})"
+            )
+            rows.setdefault(WHAT[bar.under] + about, []).append((one, bar.met))
+    for one in found:
+        cell, against = CELLS[one.shape], one.ratio("fused", "naive")
+        enough = one.rounds >= LEAST_ROUNDS and one.n >= FUSED_N
+        if (cell.kernel, cell.dtype) == ("fused", "float64") and enough and against:
+            text = f"own fused not judged slower than the own naive pair (float64, n >= {FUSED_N})"
+            rows.setdefault(text, []).append((one, banded(against) != "slower"))
+    return rows
 
 
 # --- regret ---
@@ -206,9 +263,13 @@ class Border(NamedTuple):
 
 
 def crossing(found: Sequence[Raced], shape: str) -> list[float]:
-    """The n at which one warp and more warps take equally long: log-linear between the rows on its two sides."""
+    """The n at which one warp and more warps take equally long."""
     pair = ("one warp", "more warps")
-    curve = [(one.n, math.log(r.value)) for one in found if one.shape == shape and (r := one.ratio(*pair))]
+    return crossing_of([(one.n, math.log(r.value)) for one in found if one.shape == shape and (r := one.ratio(*pair))])
+
+
+def crossing_of(curve: Sequence[tuple[int, float]]) -> list[float]:
+    """Where a curve of (n, log ratio) crosses 0: log-linear between the points on its two sides."""
     return [
         math.exp(math.log(a) + (math.log(b) - math.log(a)) * -at_a / (at_b - at_a))
         for (a, at_a), (b, at_b) in itertools.pairwise(curve)

@@ -1,37 +1,60 @@
-"""The part `race`: a table's choice, the best own variants, the libraries' backends and the read floor take turns.
+"""The part `race`: a table's choice, the best own variants, the libraries' backends and, for decode, the read floor.
 
-Everything here measures; what is slower than what is said by gpu_judge.py. One sample each in every round, in another
-order each time, all in one process and in the cold regime: operands rotate through more than twice the L2.
+Everything here measures; what is slower than what is said by gpu_judge.py. Every entrant takes its turn in every round,
+in another order each time, all in one process and in the cold regime: operands rotate through more than twice the L2.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import random
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from gpu_ground import Ground, Tuned, problem_of, table_choice, warps
-from kernel_race import Refused, sampler, take_turns
+from gpu_cells import CELLS, known_of, problem_of
+from gpu_ground import FLOOR, Ground, Tuned, table_choice, tuned, warps
+from kernel_race import Refused
 
 from advisor.codec import to_json
 from advisor.kernels.executor import Ask
 from advisor.kernels.gpu.memory import is_evicted, sets
 from advisor.kernels.header import LIBRARY_GPU_LANGUAGES
 from advisor.kernels.memory import operand_bytes
-from advisor.records import Choice, Measurement, Problem
+from advisor.kernels.registry import spec as spec_of
+from advisor.records import Choice, Machine, Measurement, Problem
+from advisor.search.protocol import RACE_SAMPLE_S
 from advisor.search.samples import p25
+from advisor.search.space import space, space_options
 
-ROUNDS = 24
-"""Rounds of a race: a difference of 1.5 % needs 20 to 40. Source: docs/search.md."""
+SAMPLES = 24
+"""Samples of an entrant: a difference of 1.5 % needs 20 to 40. Source: docs/search.md."""
+
+LARGE_BYTES, LARGE_TURN = 1 << 26, 4
+"""Operands from which on an entrant takes so many samples in its turn: what it computed is judged after each turn,
+which takes longer than the samples then."""
 
 LOOK = Ask(3, 30.0)
 NEAR, MOST_LIBRARIES, MOST_FLOORS = 1.25, 3, 2
 """Libraries race that look at most so many times as slow as the best of them, at most three; the two fastest floors."""
 
 ONE_WARP, MORE_WARPS = "split_w1", "split_w4"
-"""The pair that differs in the warps of a block alone."""
+"""Of decode, the pair that differs in the warps of a block alone."""
+
+PAIR = "pair"
+"""How names of fused variants begin that are the naive way: forward, then backward."""
+
+ALWAYS = ("cudnn", "efficient", "math")
+"""Backends whose best call races however it looks, where a bar names them."""
 
 MOST_LOOKS = 6
 """Choices of a variant that are looked at where a tuning left no look at it."""
+
+SLOW, SLOW_N = ("packed", "one_lane"), 256
+"""Mappings that take ten times as long as others and up to half a second a call: from this n on they are not looked at
+where a tuning left no look at them. The part `chain` times them."""
+
+Turn = Callable[[], list[float]]
+"""Some samples of an entrant, in ns. Raises Refused when it has no time."""
 
 
 class Entrant(NamedTuple):
@@ -62,12 +85,11 @@ class Looks:
 
     def best(self, problem: Problem, choices: Iterable[Choice], keep: int = 1) -> list[Choice]:
         """Look at some choices; the fastest of them, fastest first. Fewer where fewer have a time."""
-        pool = self.ground.pool if problem.kernel == self.ground.spec.name else self.ground.floor
         listed = list(dict.fromkeys(choices))
-        pool.prepare(problem, [one for one in listed if one not in self.ns])
+        self.ground.at(problem).pool.prepare(problem, [one for one in listed if one not in self.ns])
         for choice in listed:
             if choice not in self.ns:
-                self._take(pool.measure(problem, choice, LOOK), label(choice))
+                self._take(self.ground.measure(problem, choice, LOOK), label(choice))
         return sorted((one for one in listed if one in self.ns), key=self.ns.__getitem__)[:keep]
 
     def _take(self, found: Measurement, name: str) -> None:
@@ -84,9 +106,12 @@ def label(choice: Choice) -> str:
     return " ".join([choice.build.variant, *knobs])
 
 
-def kind(ground: Ground, choice: Choice) -> str:
+def kind(ground: Ground, problem: Problem, choice: Choice) -> str:
     """library for a call of somebody else's, else own."""
-    return "library" if ground.variant(choice).language in LIBRARY_GPU_LANGUAGES else "own"
+    return "library" if ground.variant(problem, choice).language in LIBRARY_GPU_LANGUAGES else "own"
+
+
+# --- who races ---
 
 
 def field(ground: Ground, left: Tuned, problem: Problem) -> Field:
@@ -101,46 +126,91 @@ def field(ground: Ground, left: Tuned, problem: Problem) -> Field:
     told = table_choice(left.table, problem)
     enter(looks.best(problem, [told] if told else []), "table")
     known = left.looks.get(problem, {})
-    own = [one for one in choices if kind(ground, one) == "own"]
+    own = [
+        one for one in choices if kind(ground, problem, one) == "own" and (one in known or not is_slow(problem, one))
+    ]
     enter(looks.best(problem, likely(known, own), 2), "own")
-    for role, name in (("one warp", ONE_WARP), ("more warps", MORE_WARPS)):
-        enter(looks.best(problem, likely(known, [one for one in own if one.build.variant == name])), role)
+    for role, some in special(problem, own).items():
+        enter(looks.best(problem, likely(known, some)), role)
     enter(libraries(ground, looks, problem, choices), "library")
     if not any("own" in told for told in roles.values()):
         raise Refused("; ".join(f"{name}: {why}" for name, why in looks.failed.items()) or "no variant is valid here")
-    entrants = [Entrant(label(one), one, kind(ground, one), tuple(of)) for one, of in roles.items()]
+    entrants = [Entrant(label(one), one, kind(ground, problem, one), tuple(of)) for one, of in roles.items()]
     return Field((*entrants, *floors(ground, looks, problem)), looks.failed, looks.conditions)
 
 
-def likely(known: dict[Choice, float], choices: Sequence[Choice]) -> list[Choice]:
+def special(problem: Problem, own: Sequence[Choice]) -> dict[str, list[Choice]]:
+    """Role -> who of ours may play it, beside the best: what a kernel has sentences about."""
+    if problem.kernel == "decode":
+        named = {"one warp": ONE_WARP, "more warps": MORE_WARPS}
+        return {role: [one for one in own if one.build.variant == name] for role, name in named.items()}
+    if problem.kernel == "fused":
+        naive = [one for one in own if one.build.variant.startswith(PAIR)]
+        return {"naive": naive, "fused": [one for one in own if one not in naive]}
+    return {}
+
+
+def is_slow(problem: Problem, choice: Choice) -> bool:
+    """Whether a choice is of a mapping that only the part `chain` has time for."""
+    return problem.n > SLOW_N and any(name in choice.build.variant for name in SLOW)
+
+
+def likely(known: Mapping[Choice, float], choices: Sequence[Choice]) -> list[Choice]:
     """The choices that a tuning saw fastest; where it saw none, a few of each variant, evenly apart."""
     seen = sorted((one for one in choices if one in known), key=known.__getitem__)
     if seen:
         return seen[:2]
-    found: list[Choice] = []
-    for name in dict.fromkeys(one.build.variant for one in choices):
-        own = [one for one in choices if one.build.variant == name]
-        found += own[:: max(1, -(-len(own) // MOST_LOOKS))]
-    return found
+    return spread(choices, MOST_LOOKS)
 
 
 def libraries(ground: Ground, looks: Looks, problem: Problem, choices: Sequence[Choice]) -> list[Choice]:
-    """The library calls that look near the best of them, and cuDNN's best one whatever it looks."""
-    found = looks.best(problem, [one for one in choices if kind(ground, one) == "library"], len(choices))
+    """The library calls that look near the best of them, and the best of each backend that always races."""
+    called = [one for one in choices if kind(ground, problem, one) == "library"]
+    found = looks.best(problem, called, len(choices))
     near = [one for one in found if looks.ns[one] <= NEAR * looks.ns[found[0]]][:MOST_LIBRARIES]
-    return list(dict.fromkeys([*near, *[one for one in found if is_cudnn(one)][:1]]))
-
-
-def is_cudnn(choice: Choice) -> bool:
-    """Whether a choice calls cuDNN."""
-    return "cudnn" in choice.build.variant
+    named = [one for name in ALWAYS for one in [one for one in found if name in one.build.variant][:1]]
+    return list(dict.fromkeys([*near, *named]))
 
 
 def floors(ground: Ground, looks: Looks, problem: Problem) -> list[Entrant]:
-    """The fastest realisations of the read floor of the same bytes; none where it cannot read this shape."""
-    moved = problem._replace(kernel=ground.floor.spec.name)
+    """The fastest realisations of decode's read floor of the same bytes; none where it cannot read this shape."""
+    if problem.kernel != "decode":
+        return []
+    moved = problem._replace(kernel=FLOOR)
     best = looks.best(moved, ground.choices(moved), MOST_FLOORS)
     return [Entrant(f"floor {label(one)}", one, "floor", ("floor",)) for one in best]
+
+
+# --- rounds ---
+
+
+def turn_of(ground: Ground, problem: Problem, choice: Choice, samples: int, sample_s: float = RACE_SAMPLE_S) -> Turn:
+    """Some samples of a choice at each call: calls that fill a time, or one that is longer."""
+
+    def turn() -> list[float]:
+        found = ground.measure(problem, choice, Ask(samples, ground.deadline.limit_s(), sample_s))
+        if found.status != "ok":
+            raise Refused(f"{choice.build.variant}: {found.status}: {found.reason}")
+        return list(found.samples_ns)
+
+    return turn
+
+
+def take_turns(turns: Mapping[str, Turn], rounds: Mapping[str, int], seed: int) -> dict[str, list[float]]:
+    """Each takes its turn in every round until it had so many, in another order each time. Raises Refused when one
+    fails."""
+    shuffle = random.Random(seed)
+    samples: dict[str, list[float]] = {name: [] for name in turns}
+    for done in range(max(rounds.values(), default=0)):
+        racing = [name for name in turns if rounds[name] > done]
+        for name in shuffle.sample(racing, len(racing)):
+            samples[name] += turns[name]()
+    return samples
+
+
+def samples_a_turn(ground: Ground, problem: Problem) -> int:
+    """How many samples an entrant takes in its turn."""
+    return LARGE_TURN if operand_bytes(ground.at(problem).spec, problem) >= LARGE_BYTES else 1
 
 
 def measure(ground: Ground, left: Tuned, shape: str, n: int) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -149,29 +219,77 @@ def measure(ground: Ground, left: Tuned, shape: str, n: int) -> tuple[dict[str, 
     Returns:
         The figures, and the conditions that a look found.
     """
-    problem = problem_of(shape, n)
-    moved = problem._replace(kernel=ground.floor.spec.name)
+    problem, begun = problem_of(shape, n), time.monotonic()
+    moved = problem._replace(kernel=FLOOR) if problem.kernel == "decode" else problem
     who = field(ground, left, problem)
-    turns = {}
-    for one in who.entrants:
-        pool, what = (ground.floor, moved) if one.kind == "floor" else (ground.pool, problem)
-        turns[one.name] = sampler(pool, what, one.choice, ground.deadline)  # type: ignore[arg-type]  # as a WorkerPool
-    samples = take_turns(turns, ROUNDS, seed=n)
+    looked_s, each = time.monotonic() - begun, samples_a_turn(ground, problem)
+    turns = {
+        one.name: turn_of(ground, moved if one.kind == "floor" else problem, one.choice, each) for one in who.entrants
+    }
+    samples = take_turns(turns, dict.fromkeys(turns, SAMPLES // each), seed=n)
+    spec = ground.at(problem).spec
     data = {
         "entrants": [told(ground, problem, one) for one in who.entrants],
         "samples": samples,
-        "rounds": ROUNDS,
+        "rounds": SAMPLES,
+        "turns": SAMPLES // each,
         "left_out": who.left_out,
-        "cache_bytes": operand_bytes(ground.floor.spec, moved),
-        "sets": sets(ground.spec, problem, ground.machine.gpus[0]),
-        "evicted": is_evicted(ground.spec, problem, ground.machine.gpus[0]),
+        "looked_s": looked_s,
+        "cache_bytes": operand_bytes(ground.at(moved).spec, moved),
+        "sets": sets(spec, problem, ground.machine.gpus[0]),
+        "evicted": is_evicted(spec, problem, ground.machine.gpus[0]),
     }
     return data, who.conditions
 
 
 def told(ground: Ground, problem: Problem, one: Entrant) -> dict[str, Any]:
     """An entrant as plain data, its thread mapping and warps a block included."""
-    block = None if one.kind == "floor" else warps(ground.known, problem, one.choice)
-    variant = ground.variant(one.choice)
+    where = problem._replace(kernel=FLOOR) if one.kind == "floor" else problem
+    variant = ground.variant(where, one.choice)
+    block = None if one.kind == "floor" else warps(ground.at(problem).known, problem, one.choice)
     about = {"mapping": variant.mapping, "arithmetic": variant.arithmetic, "warps": block}
     return {**one._asdict(), "choice": to_json(one.choice), **about}
+
+
+# --- compiling ahead ---
+
+AHEAD_N = 512
+"""Triton's programs differ by whether numbers are multiples of 16, not by n: what is compiled here serves most n."""
+
+MOST_AHEAD = 24
+"""Knob sets of a variant in a cell that are compiled ahead of a tuning; it looks at some twenty choices in all."""
+
+
+def to_compile(folder: str, machine: Machine, labels: Sequence[str]) -> list[tuple[Problem, Choice]]:
+    """What the next part calls of Triton: of a tuned cell the table's choices and the best looks, else a share of its
+    choices, evenly apart. Other languages compile in a moment, or bring compiled code."""
+    found: dict[tuple[Problem, Choice], None] = {}
+    options = space_options(machine)
+    kernels = dict.fromkeys(CELLS[label].kernel for label in labels)
+    left = {kernel: tuned(folder, kernel) for kernel in kernels}
+    for label in labels:
+        kernel = CELLS[label].kernel
+        late = tuple(one for one in known_of(kernel) if one.language == "triton")
+        problem = problem_of(label, AHEAD_N, "warm")
+        choices = space(machine, spec_of(kernel), late, problem, options)
+        wanted = after(left[kernel], label, choices) or spread(choices, MOST_AHEAD)
+        found |= dict.fromkeys((problem, choice) for choice in wanted)
+    return list(found)
+
+
+def after(left: Tuned, label: str, choices: Sequence[Choice]) -> list[Choice]:
+    """Of some choices those that a tuned cell's race will call; none where it was not tuned."""
+    problems = [problem_of(label, n) for n in CELLS[label].sizes]
+    told = [table_choice(left.table, problem) for problem in problems]
+    looks = [left.looks.get(problem, {}) for problem in problems]
+    best = [one for seen in looks for one in sorted(seen, key=seen.__getitem__)[:MOST_LIBRARIES]]
+    return [one for one in choices if one in told or one in best]
+
+
+def spread(choices: Sequence[Choice], most: int) -> list[Choice]:
+    """At most so many choices of each variant, its defaults first, the others evenly apart."""
+    found: list[Choice] = []
+    for name in dict.fromkeys(one.build.variant for one in choices):
+        own = [one for one in choices if one.build.variant == name]
+        found += own[:: max(1, -(-len(own) // most))]
+    return found

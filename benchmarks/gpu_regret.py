@@ -14,13 +14,13 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
+from gpu_cells import CELLS, known_of, problem_of
+from gpu_crew import ahead
 from tune_rows import Exhausted, Ground, Spent, exhaustive, fresh_race, ours, regrets
 
 from advisor.codec import digest, to_json
 from advisor.kernels.gpu.pool import GpuPool
-from advisor.kernels.header import GPU_LANGUAGES
 from advisor.kernels.registry import spec as spec_of
-from advisor.kernels.variant import variants
 from advisor.records import Choice, Machine, Problem
 from advisor.search.log import Log
 from advisor.search.look import Place
@@ -47,12 +47,11 @@ class Walk(NamedTuple):
     whole: str
 
 
-def request(machine: Machine, problems: Sequence[Problem]) -> Request:
-    """Our request for a device."""
-    spec = spec_of("decode")
-    known = variants("decode", (), GPU_LANGUAGES)
-    wanted = Options(space_options(machine), resume=True)
-    return Request(machine, spec, known, tuple(problems), wanted, digest(os.urandom(8).hex()), machine.environment)
+def request(machine: Machine, label: str, sizes: Sequence[int]) -> Request:
+    """Our request for a cell."""
+    kernel, problems = CELLS[label].kernel, tuple(problem_of(label, n) for n in sorted(sizes))
+    options, session = Options(space_options(machine), resume=True), digest(os.urandom(8).hex())
+    return Request(machine, spec_of(kernel), known_of(kernel), problems, options, session, machine.environment)
 
 
 @contextlib.contextmanager
@@ -98,14 +97,14 @@ def place_of(wanted: Request, problem: Problem) -> Place:
 def compile_all(walk: Walk, place: Place) -> float:
     """Compile every choice, for all workers: they share their caches. Returns seconds.
 
-    What is written in Python compiles when it is called, so each such choice is called once.
+    What is written in Python compiles when it is called, so each such choice is called once, side by side.
     """
-    begun, known = time.monotonic(), {v.name: v.language for v in walk.ground.run.request.variants}
+    begun, wanted = time.monotonic(), walk.ground.run.request
     walk.builder.prepare(place.problem, place.choices)
-    for choice in place.choices:
-        if known[choice.build.variant] == "triton":
-            walk.builder.check(place.problem, choice, CHECK_S)
     walk.builder.close()  # its operands lie in the device's memory
+    late = {one.name for one in wanted.variants if one.language == "triton"}
+    missing = [(place.problem, choice) for choice in place.choices if choice.build.variant in late]
+    ahead(wanted.machine.gpus[0], {place.problem.kernel: wanted.variants}, missing)
     return time.monotonic() - begun
 
 

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+import gpu_chain_judge as chain
+from gpu_cells import CELLS, known_of, labels, problem_of
 from gpu_check import shown, summary
-from gpu_ground import SHAPES, problem_of, tuned, warps
-from gpu_judge import Border, Raced, Said, borders, crossing, race_says, races, regret_says
+from gpu_ground import tuned, warps
+from gpu_judge import Border, Raced, Said, banded, borders, crossing, race_says, races, regret_says
 from gpu_rows import Row, read
+from gpu_text import ratio_text, table
 from kernel_rows import Ratio, shown_number, shown_time
 
 from advisor.codec import from_json, to_json
-from advisor.kernels.header import GPU_LANGUAGES
-from advisor.kernels.variant import variants
 from advisor.records import Choice, Table
 
 WORDS = {True: "met", False: "MISSED", None: "not judged"}
+
+
+DECODE = labels(["decode"])
 
 
 class Judged(NamedTuple):
@@ -48,15 +52,15 @@ def judged(folder: str) -> Judged:
     """Read a folder and judge it."""
     found = read(folder)
     raced = races(found.rows)
-    crossings = {label: crossing(raced, label) for label in SHAPES}
+    crossings = {label: crossing(raced, label) for label in DECODE}
     said = [*race_says(raced), *regret_says(found.rows)]
-    return Judged(found.rows, raced, of_table(tuned(folder).table), crossings, said, found.notes)
+    return Judged(found.rows, raced, of_table(tuned(folder, "decode").table), crossings, said, found.notes)
 
 
 def of_table(table: Table | None) -> list[Border]:
-    """The borders of every shape that the table has."""
-    known, found = variants("decode", (), GPU_LANGUAGES), []
-    for label in SHAPES:
+    """The borders of every shape of decode that the table has."""
+    known, found = known_of("decode"), list[Border]()
+    for label in DECODE:
         problem = problem_of(label, 1)
         for section in table.sections if table else ():
             if (section.dtype, section.shape, section.regime) == (problem.dtype, problem.shape, problem.regime):
@@ -77,17 +81,12 @@ def plain(found: Judged) -> dict[str, Any]:
         "said": [one._asdict() for one in found.said],
         "failed": [row._asdict() for row in found.rows if row.failed],
         "notes": list(found.notes),
+        "chain": chain.plain(chain.curves(found.rows)),
         **rest,
     }
 
 
 # --- tables ---
-
-
-def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
-    """A Markdown table; nothing where it has no rows."""
-    body = [f"| {' | '.join(row)} |" for row in rows]
-    return [f"| {' | '.join(head)} |", f"|{'---|' * len(head)}", *body, ""] if body else []
 
 
 def lines(found: Judged) -> list[str]:
@@ -98,7 +97,9 @@ def lines(found: Judged) -> list[str]:
         *libraries(found.races),
         *own(found.races),
         *floor(found.races),
+        *against_own(found.races),
         *searches(found),
+        *chain.lines(found.of("chain")),
         *starts(found.of("cold")),
         *counters(found.of("counters")),
         *crossovers(found),
@@ -143,14 +144,6 @@ def span(clocks: Sequence[dict[str, Any]], name: str) -> str:
     return f"{min(known):g} to {max(known):g}" if known else "unknown"
 
 
-def ratio_text(found: Ratio | None) -> str:
-    """A ratio with its interval."""
-    if found is None:
-        return "-"
-    value, low, high = (shown_number(one) for one in (found.value, found.low, found.high))
-    return f"{value} [{low}, {high}]"
-
-
 def who(one: Raced, role: str) -> tuple[str, str]:
     """Name and median of whoever plays a role."""
     name = one.names.get(role)
@@ -159,31 +152,43 @@ def who(one: Raced, role: str) -> tuple[str, str]:
 
 def libraries(found: Sequence[Raced]) -> list[str]:
     """The table's choice beside the best library."""
-    head = ("heads", "n", "table's choice", "time", "best library", "time", "table / library", "verdict", "rounds")
+    head = ("cell", "n", "table's choice", "time", "best library", "time", "table / library", "verdict", "table / own")
     rows = []
     for one in found:
-        verdict = (ratio_text(one.ratio("table", "library")), one.verdict or "not judged", str(one.rounds))
+        said = one.verdict or "not judged"
+        verdict = (ratio_text(one.ratio("table", "library")), said, ratio_text(one.ratio("table", "own")))
         rows.append((one.shape, str(one.n), *who(one, "table"), *who(one, "library"), *verdict))
     return [*(["Slower is an interval wholly above 1.015.", ""] if rows else []), *table(head, rows)]
 
 
 def own(found: Sequence[Raced]) -> list[str]:
-    """The best own variant beside cuDNN and the best library."""
-    head = ("heads", "n", "best own variant", "time", "own / cuDNN", "bar 1.05", "own / best library")
+    """The best own variant beside the library that a bar names, and the best one."""
+    head = ("cell", "n", "best own variant", "time", "own / backend of the bar", "bar", "own / best library")
     rows = []
     for one in found:
-        bar = next((bar.met for bar in one.bars if bar.under == "cudnn"), None)
-        shown = WORDS[bar] if one.ratio("own", "cudnn") and bar is not None else "-"
-        ratios = (ratio_text(one.ratio("own", "cudnn")), shown, ratio_text(one.ratio("own", "library")))
-        rows.append((one.shape, str(one.n), *who(one, "own"), *ratios))
+        bar = next((bar for bar in one.bars if bar.under not in ("floor", "10 us")), None)
+        against = "-" if bar is None else f"{ratio_text(one.ratio('own', bar.under))} ({bar.under})"
+        shown = "-" if bar is None else f"{bar.limit}: {WORDS[bar.met]}"
+        rows.append((one.shape, str(one.n), *who(one, "own"), against, shown, ratio_text(one.ratio("own", "library"))))
+    return table(head, rows)
+
+
+def against_own(found: Sequence[Raced]) -> list[str]:
+    """The best own fused kernel beside the best own naive pair, and the table's choice beside the best own variant."""
+    head = ("cell", "n", "best own fused", "time", "best own naive", "time", "fused / naive", "verdict")
+    rows = []
+    for one in found:
+        if between := one.ratio("fused", "naive"):
+            verdict = (ratio_text(between), banded(between))
+            rows.append((one.shape, str(one.n), *who(one, "fused"), *who(one, "naive"), *verdict))
     return table(head, rows)
 
 
 def floor(found: Sequence[Raced]) -> list[str]:
-    """The best own variant beside the read floor of the same bytes, and beside the best rate that any floor reached."""
+    """Decode's best own variant beside the read floor of the same bytes, and beside the best rate of any floor."""
     head = ("heads", "n", "best own variant", "time", "floor", "own / floor", "bar", "over bytes at the best rate")
     rows = []
-    for one in found:
+    for one in (one for one in found if CELLS[one.shape].kernel == "decode"):
         bars = [bar for bar in one.bars if bar.under in ("floor", "10 us")]
         shown = ", ".join(f"{'10 us' if b.under == '10 us' else b.limit}: {WORDS[b.met]}" for b in bars) or "-"
         peak = "-" if one.peak is None else shown_number(one.peak)
@@ -198,7 +203,7 @@ def searches(found: Judged) -> list[str]:
         (row.key["shape"], f"{row.seconds:.0f}", f"{row.data['budget_s']:.0f}", trials(row.data["said"]))
         for row in found.of("tune")
     ]
-    head = ("heads", "n", "space", "trials", "seconds", "looked at", "seconds", "share", "regret", "search", "best")
+    head = ("cell", "n", "space", "trials", "seconds", "looked at", "seconds", "share", "regret", "search", "best")
     rows = []
     for row in found.of("regret"):
         data, mine = row.data, row.data["spent"]["ours"]
@@ -210,7 +215,7 @@ def searches(found: Judged) -> list[str]:
         whole = (f"{data['exhaustive']['looked']}{cut}", f"{data['exhaustive']['seconds']:.1f}", share)
         ours = (str(data["space"]), str(mine["trials"]), f"{mine['seconds']:.2f}")
         rows.append((row.key["shape"], str(data["n"]), *ours, *whole, shown, *medians))
-    return [*table(("heads", "tuned in s", "budget", "good trials"), tunings), *table(head, rows)]
+    return [*table(("cell", "tuned in s", "budget", "good trials"), tunings), *table(head, rows)]
 
 
 def trials(said: Any) -> str:
@@ -257,29 +262,43 @@ def median(values: Sequence[float]) -> str:
     return f"{middle:.0f}" if middle >= 100 else f"{middle:.3g}"
 
 
-MOVED = ("l2_read_sectors", "dram_read_bytes")
-"""What of the counters is shown, each beside what is predicted of it."""
+BESIDE = ("dram_read_bytes", "dram_written_bytes", "l2_read_sectors", "l2_written_sectors")
+"""What of the counters is shown beside what is predicted of it."""
 
 
 def counters(rows: Sequence[Row]) -> list[str]:
     """What calls move beside what is predicted, and live times, which no profiler took."""
-    head = ("n", "choice", "live time", "L2 sectors read", "predicted", "DRAM bytes read", "predicted", "occupancy")
+    seen = [one.get("counters") or {} for row in rows for one in row.data["choices"]]
+    said = dict.fromkeys(name for one in seen for name, value in one.items() if isinstance(value, int | float))
+    moved = [name for name in BESIDE if name in said]
+    rest = [name for name in said if name not in moved]
+    beside = [text for name in moved for text in (name.replace("_", " "), "predicted")]
+    head = (
+        "cell",
+        "n",
+        "choice",
+        "live time",
+        *beside,
+        *(name.replace("_", " ") for name in rest),
+        "atomics by the header",
+    )
     body, refused = [], {}
-    for row in sorted(rows, key=lambda row: row.key["n"]):
+    for row in rows:
         for one in row.data["choices"]:
             if "refused" in one:
                 refused[one["refused"]["reason"]] = one["refused"]["remedy"]
+            found, told = one.get("counters") or {}, one["predicted"]
             time = shown_time(statistics.median(row.data["samples"][one["name"]]))
-            seen = one.get("counters") or {}
-            moved = [count(of.get(name)) for name in MOVED for of in (seen, one["predicted"])]
-            busy = seen.get("achieved_occupancy")
-            body.append((str(row.key["n"]), one["name"], time, *moved, "-" if busy is None else f"{busy:.2f}"))
+            figures = [count(of.get(name)) for name in moved for of in (found, told)] + [
+                count(found.get(name)) for name in rest
+            ]
+            body.append((row.key["shape"], str(row.key["n"]), one["name"], time, *figures, count(told.get("atomics"))))
     return [*table(head, body), *(f"No counters: {why}. {remedy}" for why, remedy in refused.items())]
 
 
 def count(value: float | None) -> str:
-    """A number of things."""
-    return "-" if value is None else f"{value:,.0f}"
+    """A number of things, or a share of one."""
+    return "-" if value is None else f"{value:.3g}" if abs(value) < 100 and value % 1 else f"{value:,.0f}"
 
 
 def crossovers(found: Judged) -> list[str]:

@@ -1,79 +1,108 @@
-"""The part `tune`: the product itself, `advisor tune --device`, once a shape; what it left is kept for policies/."""
+"""The part `tune`: the product tunes cell after cell, what it left is kept for policies/.
+
+What `advisor tune --device` calls is called here, so that the workers of the next search can start while one runs:
+see gpu_spares.py.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import glob
-import json
 import os
 import re
-import signal
-import subprocess
-import sys
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
 
-from gpu_ground import DEVICE, LOG, POLICY, REGIME, SHAPES, conditions_of
+from gpu_cells import CELLS, REGIME, known_of, problem_of
+from gpu_ground import DEVICE, LOG, POLICY, conditions_of, log_of
+from gpu_spares import Spares
 from kernel_race import Refused
+
+from advisor import tuning, tuning_result
+from advisor.kernels.executor import Ask
+from advisor.kernels.gpu.messages import Compile, Hello
+from advisor.kernels.gpu.pool import GpuPool
+from advisor.kernels.header import OWN_GPU_LANGUAGES
+from advisor.kernels.registry import origin
+from advisor.kernels.registry import spec as spec_of
+from advisor.records import Machine, pairs
+from advisor.search.request import Silent
+from advisor.search.space import space, space_options
 
 HOME = "home"
 """Folder inside the benchmark's own that is ADVISOR_HOME for the product."""
 
-LATE_S, END_S = 60.0, 30.0
-"""So long after its budget the product is told to stop, and so long it has to save what it has."""
-
-DONE, PARTLY = 0, 3
-"""Exit statuses of the product that leave a table."""
+LEAST_S = 4.0
+"""A cell has at least so long: less brings no race."""
 
 
-def command(label: str, sizes: Sequence[int], budget_s: float) -> list[str]:
-    """The product's command line for a shape."""
-    dtype, shape = SHAPES[label]
-    options = {"device": DEVICE, "kernel": "decode", "dtype": dtype, "regime": REGIME, "n": ",".join(map(str, sizes))}
-    options |= {name.replace("_", "-"): str(value) for name, value in shape.items()}
-    words = [word for name, value in options.items() for word in (f"--{name}", value)]
-    return [sys.executable, "-m", "advisor.cli", "tune", *words, "--budget", f"{budget_s:.0f}s", "--resume", "--json"]
+class Tuner(NamedTuple):
+    """Where cells are tuned: folder, machine of the device, workers to come."""
+
+    folder: str
+    machine: Machine
+    spares: Spares
 
 
-def measure(folder: str, label: str, sizes: Sequence[int], budget_s: float) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Tune a shape. Raises Refused where it left no table.
+@contextlib.contextmanager
+def tuner(folder: str, machine: Machine) -> Iterator[Tuner]:
+    """Within, the product takes spare workers."""
+    with Spares() as spares, spares.in_place():
+        yield Tuner(folder, machine, spares)
+
+
+@contextlib.contextmanager
+def home_of(folder: str, kernel: str) -> Iterator[None]:
+    """Within, the product keeps its state in a place of the kernel's own: a log of all would be read for each cell."""
+    before = os.environ.get("ADVISOR_HOME")
+    os.environ["ADVISOR_HOME"] = os.path.join(folder, HOME, kernel)
+    try:
+        yield
+    finally:
+        os.environ.pop("ADVISOR_HOME")
+        if before is not None:
+            os.environ["ADVISOR_HOME"] = before
+
+
+def request(label: str, sizes: Sequence[int], budget_s: float) -> tuning.TuneRequest:
+    """What the product is asked for a cell."""
+    cell = CELLS[label]
+    return tuning.TuneRequest(
+        (cell.kernel,), tuple(sizes), cell.dtype, pairs(cell.shape), budget_s, resume=True, regime=REGIME, device=DEVICE
+    )
+
+
+def expect(at: Tuner, label: str) -> None:
+    """Let workers for a cell start, with what Python variants of it import."""
+    machine, cell = at.machine, CELLS[label]
+    spec, known = spec_of(cell.kernel), known_of(cell.kernel)
+    problem = problem_of(label, min(cell.sizes), "warm")
+    python = [one for one in known if one.language != OWN_GPU_LANGUAGES[0]]
+    first = {one.build.variant: one for one in space(machine, spec, python, problem, space_options(machine))}
+    with GpuPool(machine.gpus[0], spec, known) as pool:  # it starts no worker
+        programs = [pool.trial(problem, one, Ask(0, 0.0), "normal").program for one in first.values()]
+    at.spares.expect(Hello(origin(spec), 0, machine.gpus[0].uuid or ""), Compile(tuple(programs), problem))
+
+
+def measure(at: Tuner, label: str, sizes: Sequence[int], budget_s: float) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Tune a cell. Raises Refused where it left no table.
 
     Returns:
         What the product said, and the conditions that its last trial found.
     """
-    variables = {**os.environ, "ADVISOR_HOME": os.path.join(folder, HOME)}
-    status, out, err = run(command(label, sizes, budget_s), variables, budget_s + LATE_S)
-    with open(os.path.join(folder, f"tune-{label.replace(':', '-')}.txt"), "w", encoding="utf-8") as file:
-        file.write(f"{out}\n{err}")
-    if status not in (DONE, PARTLY):
-        raise Refused(f"advisor tune ended with status {status}: {err[-600:]}")
-    keep(folder)
-    said = {"status": status, "budget_s": budget_s, "said": last_object(out)}
-    return said, conditions_of(os.path.join(folder, POLICY, LOG))
+    expect(at, label)
+    kernel, used, budget_s = CELLS[label].kernel, at.spares.used, max(LEAST_S, budget_s)
+    with home_of(at.folder, kernel):
+        (result,) = tuning.tune(request(label, sizes, budget_s), Silent())
+    keep(at.folder, kernel)
+    if result.table is None:
+        raise Refused(f"advisor tune left no table: {result.missing}")
+    said = tuning_result.result_json(result)
+    data = {"budget_s": budget_s, "said": said, "spare_workers": at.spares.used - used}
+    return data, conditions_of(result.log_path)
 
 
-def run(words: Sequence[str], variables: dict[str, str], limit_s: float) -> tuple[int, str, str]:
-    """Exit status, output, errors; told to stop at the limit, as by Ctrl-C, and ended later."""
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    with subprocess.Popen(words, env=variables, **pipes) as started:  # type: ignore[call-overload]
-        try:
-            out, err = started.communicate(timeout=limit_s)
-        except subprocess.TimeoutExpired:
-            started.send_signal(signal.SIGINT)
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                started.wait(END_S)
-            started.kill()
-            out, err = started.communicate()
-    return started.returncode, out, err
-
-
-def last_object(text: str) -> Any:
-    """The JSON object or list that a text is, or that its last line is; None where there is none."""
-    for piece in (text, *text.splitlines()[-1:]):
-        with contextlib.suppress(ValueError):
-            return json.loads(piece)
-    return None
-
+# --- what is kept ---
 
 WHICH_CARD = ("uuid", "slice_of", "pci")
 """Fields of a GPU that tell which card of its kind it was: no lookup needs them, and nobody else is told."""
@@ -81,23 +110,20 @@ WHICH_CARD = ("uuid", "slice_of", "pci")
 _TOLD = re.compile(rf'("(?:{"|".join(WHICH_CARD)})": ?)"[^"]*"')
 
 
-def keep(folder: str) -> None:
-    """Copy what the newest table's folder holds, table, log, machine.json, without what tells one card of a kind from
-    another."""
-    found = glob.glob(os.path.join(folder, HOME, "**", "decode.table.json"), recursive=True)
+def keep(folder: str, kernel: str) -> None:
+    """Copy a kernel's table and log, and machine.json, to the folder for policies/, without what tells one card of a
+    kind from another."""
+    found = glob.glob(os.path.join(folder, HOME, kernel, "**", LOG), recursive=True)
     if found:
         place, kept = os.path.dirname(max(found, key=os.path.getmtime)), os.path.join(folder, POLICY)
         os.makedirs(kept, exist_ok=True)
-        for path in glob.glob(os.path.join(place, "*.json*")):
-            if not path.endswith(".lock"):
-                with open(path, encoding="utf-8") as file, open(_into(kept, path), "w", encoding="utf-8") as copy:
-                    copy.writelines(anonymous(line) for line in file)
+        names = {name: name for name in ("machine.json", f"{kernel}.table.json")} | {LOG: log_of(kernel)}
+        for path, copy in ((os.path.join(place, name), os.path.join(kept, own)) for name, own in names.items()):
+            if os.path.exists(path):
+                with open(path, encoding="utf-8") as file, open(copy, "w", encoding="utf-8") as target:
+                    target.writelines(anonymous(line) for line in file)
 
 
 def anonymous(text: str) -> str:
     """JSON text with null for each value of WHICH_CARD; all else stays as it is, to the byte, so ids hold."""
     return _TOLD.sub(r"\1null", text)
-
-
-def _into(folder: str, path: str) -> str:
-    return os.path.join(folder, os.path.basename(path))

@@ -5,20 +5,18 @@ from __future__ import annotations
 import gpu_ground
 import numpy as np
 from fake import fake_machine
-from gpu_fixtures import DECODE, H200, FakeDriver
+from gpu_cells import FLOOR_FOLDER
+from gpu_fixtures import H200, FakeDriver
 from kernel_race import Deadline
 
 from advisor.kernels.gpu.bench import Bench
 from advisor.kernels.gpu.device import machine_of
-from advisor.kernels.gpu.pool import GpuPool
-from advisor.kernels.header import GPU_LANGUAGES
 from advisor.kernels.registry import load_spec, spec
-from advisor.kernels.variant import variants
 from advisor.search.space import SpaceOptions, Toolchain
 
 MACHINE = machine_of(fake_machine()._replace(gpus=(H200,)), H200)
 CUDA = SpaceOptions((Toolchain("cupy-14.2", "cuda", "cuda"),))
-FLOOR = spec("read", (gpu_ground.FLOOR_FOLDER,))
+FLOOR = spec("read", (FLOOR_FOLDER,))
 
 
 class TwoKernels(FakeDriver):
@@ -35,11 +33,8 @@ class TwoKernels(FakeDriver):
 
 def ground(driver=None, seconds=300.0):
     """A ground of CUDA variants alone on that device, in this process."""
-    driver = driver or TwoKernels()
-    known = variants("decode", (), GPU_LANGUAGES)
-    pool, floor = GpuPool(H200, DECODE, known), GpuPool(H200, FLOOR, gpu_ground.floor_variants())
-    pool.crew, floor.crew = gpu_ground.Own(Bench(driver, DECODE, 0)), gpu_ground.Own(Bench(driver, FLOOR, 0))
-    return gpu_ground.Ground(MACHINE, DECODE, known, CUDA, pool, floor, Deadline(seconds))
+    found = gpu_ground.arenas(H200, driver or TwoKernels(), ("decode", "read"))
+    return gpu_ground.Ground(MACHINE, CUDA, found, Deadline(seconds))
 
 
 class OneWorker:

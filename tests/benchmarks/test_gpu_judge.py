@@ -109,7 +109,7 @@ def test_races_are_in_order_and_failed_rows_are_none():
         race("28:4", 9, own=1.0),
         race(n=5)._replace(data={}, failed="x"),
     ]
-    assert [(one.shape, one.n) for one in races(listed)] == [("28:4", 9), ("40:8", 1), ("40:8", 64)]
+    assert [(one.shape, one.n) for one in races(listed)] == [("40:8", 1), ("40:8", 64), ("28:4", 9)]
 
 
 def test_sentences_name_what_is_lost():

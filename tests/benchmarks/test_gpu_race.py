@@ -2,6 +2,7 @@
 
 import json
 
+import gpu_cells
 import gpu_ground
 import gpu_judge
 import gpu_race
@@ -43,7 +44,7 @@ def test_the_floor_reads_the_operands_of_decode_and_a_device_makes_the_same_refe
     decode = DECODE.inputs(DECODE.problem(n, dtype, **dict(problem.shape)), 7)
     assert set(host) == {"k", "v"}
     assert all(np.array_equal(host[name], decode[name]) for name in host)
-    module = ground().floor.crew._bench._dnf
+    module = ground().arenas["read"].pool.crew._bench._dnf
     made = module.inputs(np, problem, 7, "normal")
     assert {name: (a.shape, a.dtype) for name, a in made.items()} == {n: (a.shape, a.dtype) for n, a in host.items()}
     for arrays in (host, made):
@@ -73,9 +74,9 @@ class Lazy(TwoKernels):
 @pytest.mark.parametrize(("driver", "status"), [(TwoKernels, "ok"), (Lazy, "wrong")])
 def test_the_floor_is_checked_like_any_kernel(driver, status):
     at = ground(driver())
-    problem = gpu_ground.problem_of("paper", 64)._replace(kernel="read")
+    problem = gpu_cells.problem_of("paper", 64)._replace(kernel="read")
     choice = at.choices(problem)[0]
-    assert at.floor.measure(problem, choice, Ask(1, 30.0)).status == status
+    assert at.measure(problem, choice, Ask(1, 30.0)).status == status
 
 
 # --- who races ---
@@ -91,8 +92,8 @@ def test_a_race_has_ours_the_floor_and_the_pair_and_every_entrant_says_its_mappi
     warps = {role: one["warps"] for one in data["entrants"] for role in one["roles"]}
     assert warps["one warp"] == 1
     assert warps["more warps"] in (4, 8)
-    assert {len(taken) for taken in data["samples"].values()} == {gpu_race.ROUNDS}
-    assert gpu_race.ROUNDS >= gpu_judge.LEAST_ROUNDS
+    assert {len(taken) for taken in data["samples"].values()} == {gpu_race.SAMPLES}
+    assert gpu_race.SAMPLES >= gpu_judge.LEAST_ROUNDS
     assert data["cache_bytes"] == 2 * 2 * 32 * 64 * 4 + 4
     about = gpu_ground.state(MACHINE, conditions)
     assert about["card"]["name"] == "NVIDIA H200"
@@ -115,7 +116,7 @@ def tables(choice, problem, tuned=(64, 512)):
 
 def test_the_tables_choice_races_inside_the_tuned_region_alone():
     at = ground()
-    problem = gpu_ground.problem_of("paper", 100)
+    problem = gpu_cells.problem_of("paper", 100)
     choice = at.choices(problem)[-1]
     table = tables(choice, problem)
     assert gpu_ground.table_choice(table, problem) == choice
@@ -130,7 +131,7 @@ def test_the_tables_choice_races_inside_the_tuned_region_alone():
 
 def test_first_looks_of_a_log_say_who_is_likely(tmp_path):
     at = ground()
-    problem = gpu_ground.problem_of("paper", 100)
+    problem = gpu_cells.problem_of("paper", 100)
     choices = at.choices(problem)
     path = tmp_path / "measurements.jsonl"
     listed = [
@@ -163,7 +164,7 @@ class Told:
 
 def test_libraries_near_the_best_race_and_cudnn_always():
     at = ground()
-    problem = gpu_ground.problem_of("40:8", 1024)
+    problem = gpu_cells.problem_of("40:8", 1024)
     (like, *_) = at.choices(problem)
 
     def named(name):
@@ -189,8 +190,8 @@ def test_nothing_of_ours_is_refused_with_the_reasons():
 
 def test_a_lost_context_ends_the_process_and_no_room_does_not():
     at = ground(TwoKernels(fails=DeviceError("illegal address", sticky=True)))
-    problem = gpu_ground.problem_of("paper", 64)
+    problem = gpu_cells.problem_of("paper", 64)
     with pytest.raises(gpu_ground.Lost, match="illegal address"):
-        at.pool.measure(problem, at.choices(problem)[0], Ask(1, 30.0))
+        at.measure(problem, at.choices(problem)[0], Ask(1, 30.0))
     at = ground(TwoKernels(fails=MemoryError("2 bytes")))
-    assert at.pool.measure(problem, at.choices(problem)[0], Ask(1, 30.0)).status == "skipped"
+    assert at.measure(problem, at.choices(problem)[0], Ask(1, 30.0)).status == "skipped"

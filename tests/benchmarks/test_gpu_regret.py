@@ -27,8 +27,8 @@ def device(monkeypatch):
 
 
 def walked(folder):
-    problems = [gpu_regret.spec_of("decode").problem(n, "float32", "cold") for n in (16, 32)]
-    return problems, gpu_regret.walking(str(folder), "paper", gpu_regret.request(MACHINE, problems))
+    wanted = gpu_regret.request(MACHINE, "paper", (32, 16))
+    return wanted.problems, gpu_regret.walking(str(folder), "paper", wanted)
 
 
 def test_a_row_has_both_searches_a_race_and_what_the_next_row_learns_from(tmp_path, monkeypatch):
