@@ -3,14 +3,14 @@
   "language": "cuda", "symbol": "block_tiled_norm",
   "dtypes": ["float64", "float32", "bfloat16", "float16"], "requires": ["sm_80"],
   "macros": {"ADV_HD": "head_dim", "ADV_D": "d_model"},
-  "build_knobs": {"ADV_TM": [2, 4]}, "defaults": {"ADV_TM": 4},
-  "valid": ["head_dim <= 256", "d_model <= 16384", "batch * heads <= 65535"],
+  "build_knobs": {"ADV_TM": [2, 4], "ADV_LANES": [4, 16]}, "defaults": {"ADV_TM": 4, "ADV_LANES": 4},
+  "valid": ["head_dim <= 256", "item_bytes > 2 or d_model * d_ff <= 1048576", "d_model <= 16384", "batch * heads <= 65535"],
   "reads": "batch * n * (4 * d_model + out * heads * head_dim + 2 * d_model + out * d_ff + (wide_all + wide_ff) * d_model) + down * d_model * (all + heads * head_dim + 3 * d_ff) + batch * heads * ((n + tall - 1) // tall) * n * 2 * head_dim",
   "writes": "batch * n * (4 * d_model + (2 * heads + 2 * kv_heads) * head_dim + d_ff)",
   "derived": {
     "side": "16 * ADV_TM", "all": "(heads + 2 * kv_heads) * head_dim", "down": "(batch * n + side - 1) // side",
     "wide_all": "(all + side - 1) // side", "wide_ff": "(d_ff + 63) // 64", "out": "(d_model + side - 1) // side",
-    "tall": "32 * (1 + (head_dim * real_bytes <= 512))"
+    "tall": "128 // ADV_LANES * (1 + ((head_dim + ADV_LANES - 1) // ADV_LANES * real_bytes <= 128))"
   },
   "grid": ["batch * n"], "block": "256",
   "then": [
@@ -22,7 +22,7 @@
     {"symbol": "block_tiled_down", "grid": ["out", "down"], "block": "256"}
   ],
   "workspace": "batch * n * (2 * d_model + all + heads * head_dim + d_ff) * real_bytes",
-  "mapping": "norms: a block a row; products: 16 x 16 threads a tile of outputs; attention: four lanes a query row, keys and values in shared memory",
+  "mapping": "norms: a block a row; products: 16 x 16 threads a tile of outputs; attention: ADV_LANES lanes a query row, keys and values in shared memory",
   "rank": 40
 } */
 #include "chain.cuh"
@@ -30,11 +30,14 @@
 #ifndef ADV_TM
 #define ADV_TM 4
 #endif
+#ifndef ADV_LANES
+#define ADV_LANES 4
+#endif
 
 #define LAUNCHED ARGUMENTS, int side, int all_, int down, int wide_all, int wide_ff, int out, int tall
 
-/* Lanes that share a query row; elements of a head that each has, every fourth one; query rows of a thread, of a block */
-constexpr int LANES = 4, OWN = (ADV_HD + LANES - 1) / LANES, EACH = ADV_HD * sizeof(real) <= 512 ? 2 : 1;
+/* Lanes that share a query row; elements of a head that each has, LANES apart; query rows of a thread, of a block */
+constexpr int LANES = ADV_LANES, OWN = (ADV_HD + LANES - 1) / LANES, EACH = OWN * sizeof(real) <= 128 ? 2 : 1;
 constexpr int GROUPS = 128 / LANES, TALL = GROUPS * EACH;
 /* Rows of k and v that lie in shared memory at a time, and those whose scores are made before weights change */
 constexpr int FITTING = 16384 / (OWN * LANES * int(sizeof(real)));
@@ -48,7 +51,7 @@ INLINE void bring(real (&to)[KEYS][OWN * LANES], const real *rows, wide stride, 
   }
 }
 
-/* What one thread has of its query rows: every fourth element of the queries and of the weighted sums. */
+/* What one thread has of its query rows: its own elements of the queries and of the weighted sums. */
 struct Queries {
   real q[EACH][OWN], sum[EACH][OWN], most[EACH], total[EACH];
 };

@@ -6,12 +6,12 @@
   "build_knobs": {"ADV_WARPS": [4, 8, 16], "ADV_UNROLL": [2, 4]},
   "defaults": {"ADV_WARPS": 4, "ADV_UNROLL": 4},
   "valid": ["batch * n <= 8"],
-  "reads": "d_ff * batch * n * d_model + 3 * d_model * d_ff + d_model * batch * n * d_ff",
+  "reads": "d_ff * batch * n * d_model + 3 * d_model * d_ff + (d_model + 1) // 2 * batch * n * d_ff",
   "writes": "batch * n * (d_ff + d_model)",
   "grid": ["(d_ff + ADV_WARPS - 1) // ADV_WARPS"], "block": "32 * ADV_WARPS",
-  "then": [{"symbol": "mlp_few_warp_down", "grid": ["(d_model + ADV_WARPS - 1) // ADV_WARPS"], "block": "32 * ADV_WARPS"}],
+  "then": [{"symbol": "mlp_few_warp_down", "grid": ["(d_model + 2 * ADV_WARPS - 1) // (2 * ADV_WARPS)"], "block": "32 * ADV_WARPS"}],
   "workspace": "batch * n * d_ff * real_bytes",
-  "mapping": "a warp takes an element f of h, then an element d of y, of all rows; its lanes share a row of the weights",
+  "mapping": "a warp takes an element f of h, then two elements d of y, of all rows; its lanes share a row of the weights",
   "rank": 10
 } */
 #include "numbers.cuh"
@@ -70,13 +70,16 @@ template <int ROWS> INLINE void gate(const store *x, const store *wg, const stor
     if (threadIdx.x % 32 == r && r < rows) h[r * ADV_F + f] = silu(sum[0][r]) * sum[1][r];
 }
 
+/* Two elements of y: what a lane reads of h, which is wider than the weights, serves both. */
 template <int ROWS> INLINE void down(const real *h, const store *wd, store *y, int d, int rows) {
-  real sum[1][ROWS] = {};
-  const store *const one[1] = {wd + wide(d) * ADV_F};
-  dots<ADV_F>(sum, h, one, rows);
+  real sum[2][ROWS] = {};
+  const store *const both[2] = {wd + wide(d) * ADV_F, wd + wide(min(d + 1, ADV_D - 1)) * ADV_F};
+  dots<ADV_F>(sum, h, both, rows);
 #pragma unroll
   for (int r = 0; r < ROWS; r++)
-    if (threadIdx.x % 32 == r && r < rows) y[r * ADV_D + d] = put(sum[0][r]);
+#pragma unroll
+    for (int m = 0; m < 2; m++)
+      if (threadIdx.x % 32 == 2 * r + m && r < rows && d + m < ADV_D) y[r * ADV_D + d + m] = put(sum[m][r]);
 }
 
 extern "C" __global__ void __launch_bounds__(32 * ADV_WARPS)
@@ -93,7 +96,7 @@ extern "C" __global__ void __launch_bounds__(32 * ADV_WARPS)
 extern "C" __global__ void __launch_bounds__(32 * ADV_WARPS)
     mlp_few_warp_down(const store *x, const store *wg, const store *wu, const store *wd, store *y, real *h, int batch, int d_model,
                  int d_ff, int n) {
-  const int d = blockIdx.x * ADV_WARPS + threadIdx.x / 32, rows = batch * n;
+  const int d = (blockIdx.x * ADV_WARPS + threadIdx.x / 32) * 2, rows = batch * n;
   if (d >= ADV_D) return;
   if (rows == 1) down<1>(h, wd, y, d, rows);
   else if (rows == 2) down<2>(h, wd, y, d, rows);

@@ -4,6 +4,7 @@
   "dtypes": ["float64", "float32", "bfloat16", "float16"], "requires": ["sm_80"],
   "build_knobs": {"ADV_TM": [2, 4, 8], "ADV_TN": [2, 4]},
   "defaults": {"ADV_TM": 4, "ADV_TN": 4},
+  "valid": ["item_bytes > 2 or d_model * d_ff <= 1048576"],
   "reads": "across * batch * n * d_model + 2 * down * d_ff * d_model + out * batch * n * d_ff + down * d_model * d_ff", "writes": "batch * n * (d_ff + d_model)",
   "derived": {
     "across": "(d_ff + 16 * ADV_TN - 1) // (16 * ADV_TN)",

@@ -18,7 +18,7 @@ EVEN = {"batch": 2, "d_model": 72, "d_ff": 40}
         ("tiled", "float64", ODD, (1, 66), {}),
         ("tiled", "bfloat16", PAPER, (17, 33), {"ADV_TM": 2, "ADV_TN": 4}),
         ("few_warp", "float16", EVEN, (1, 2, 3, 4), {}),
-        ("few_warp", "float64", ODD, (1, 2, 3, 8), {"ADV_WARPS": 8, "ADV_UNROLL": 2}),
+        ("few_warp", "float64", ODD, (1, 2, 3, 8), {"ADV_WARPS": 4, "ADV_UNROLL": 2}),
     ],
 )
 def test_a_cuda_variant_computes_the_dnf(tmp_path, name, dtype, shape, sizes, knobs):
