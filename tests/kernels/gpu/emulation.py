@@ -28,7 +28,6 @@ memcpy, its commit and wait do nothing. Names that NVRTC has not (INFINITY, uint
 """
 
 import ctypes
-import functools
 import os
 import re
 import shutil
@@ -56,6 +55,9 @@ ASSEMBLER = {
     "float half_bits(unsigned short bits)": "return from_half(bits);",
 }
 """Functions of headers that several kernels share -> what they do; a test adds its own."""
+
+LIBRARIES = {}
+"""(source, macros, symbols) -> its function: tests of one process compile nothing twice."""
 
 RUN = """
 extern "C" const char *run(unsigned which, const Call *call) {
@@ -118,7 +120,10 @@ def emulated(folder, spec, variant, problem, knobs, assembler=()):
     """
     macros = _macros(variant, problem, knobs)
     source = plain(text(variant.path, variant.source_hash), {**ASSEMBLER, **dict(assembler)})
-    return Emulated(spec, variant, macros, _compiled(str(folder), source, macros, variant.symbols))
+    key = source, macros, variant.symbols
+    if key not in LIBRARIES:
+        LIBRARIES[key] = _compiled(str(folder), *key)
+    return Emulated(spec, variant, macros, LIBRARIES[key])
 
 
 def share(found, problem, knobs, draw="normal", seed=7):
@@ -198,7 +203,6 @@ def _macros(variant, problem, knobs):
     return tuple(word for word in options(variant, problem, knobs) if word.startswith("-D"))
 
 
-@functools.lru_cache
 def _compiled(folder, source, macros, symbols):
     """The entries as one function of a library."""
     name = os.path.join(folder, short_hash(repr((source, macros)).encode()))
@@ -206,7 +210,8 @@ def _compiled(folder, source, macros, symbols):
     head = "".join(f'#include "{header}"\n' for header in HEADERS)
     with open(f"{name}.cpp", "w", encoding="utf-8") as file:
         file.write(f"{head}{source}\n{RUN.replace('CASES', cases)}")
-    flags = ["-std=c++17", "-O1", "-fno-ipa-reference", "-U_FORTIFY_SOURCE", "-fno-gnu-unique", "-w", "-shared", "-fPIC", f"-I{HERE}"]
+    flags = ["-std=c++17", "-O1", "-fno-ipa-reference", "-U_FORTIFY_SOURCE", "-fno-gnu-unique"]
+    flags += ["-w", "-shared", "-fPIC", f"-I{HERE}"]
     command = ["g++", *flags, *macros, f"{name}.cpp", "-o", f"{name}.so"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[:3000]
