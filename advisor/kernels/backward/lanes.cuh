@@ -30,13 +30,13 @@ __device__ __forceinline__ void share_rows(real *to, const real *one, const real
 
 /* As first_pass; a block has row blockIdx.x of head blockIdx.y. */
 template <bool ATOMIC> __device__ __forceinline__ void first_lane_pass(const Task &c) {
-  __shared__ real rows[2 * ADV_HD];
   const int i = blockIdx.x, h = blockIdx.y, d = threadIdx.x;
   const wide row = wide(h) * c.n + i;
   const real *gout = c.gout + row * ADV_HD, *out = c.out + row * ADV_HD;
   const real delta = block_sum(d < ADV_HD ? gout[d] * out[d] : real(0));
   if (ATOMIC && h % c.sharing == 0 && d < ADV_HD) c.gk[key_row(c, h, i) + d] = 0;
 #if ADV_PERSIST
+  __shared__ real rows[2 * ADV_HD];
   share_rows(rows, c.q + row * ADV_HD, gout);
   const real lse = c.lse[row];
   for (int j = threadIdx.x; j < seen_by(c, i); j += THREADS) {

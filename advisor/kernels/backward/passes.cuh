@@ -52,9 +52,10 @@ __device__ __forceinline__ Task task_of(const real *q, const real *k, const real
 
 __device__ __forceinline__ real score_scale() { return real(1) / real(sqrt(double(ADV_HD))); }
 
+/* Unrolled in part, or the compiler would keep rows that stay the same in more registers than there are. */
 __device__ __forceinline__ real dot(const real *a, const real *b) {
   real sum = 0;
-#pragma unroll
+#pragma unroll 8
   for (int d = 0; d < ADV_HD; d++) sum = fma(a[d], b[d], sum);
   return sum;
 }

@@ -32,6 +32,18 @@ def test_a_simple_mapping_computes_the_dnf(tmp_path, name, persist):
         assert share(run, problem, knobs, draw) < 1
 
 
+@needs_compiler
+@pytest.mark.parametrize(("dtype", "rows"), [("float32", 64), ("float64", 16)])
+def test_tiles_compute_the_dnf(tmp_path, dtype, rows):
+    variant, run = VARIANTS["tiled_recomputed"], None
+    shape = {"batch": 1, "heads": 2, "kv_heads": 1, "head_dim": 64, "causal": int(dtype == "float32")}
+    for n, draw in ((1, "normal"), (37, "outlier"), (100, "normal")):
+        problem = SPEC.problem(n, dtype, **shape)
+        knobs = taken(variant, problem, ADV_ROWS=rows, ADV_COLS=32, ADV_THREADS=128)
+        run = run or emulated(tmp_path, SPEC, variant, problem, knobs)
+        assert share(run, problem, knobs, draw) < 1
+
+
 def test_headers_have_values_at_every_size_and_choices_are_few():
     for one in VARIANTS.values():
         for shape in (PAPER, {**PAPER, "causal": 1}, SERVED, {**SERVED, "causal": 1}):
