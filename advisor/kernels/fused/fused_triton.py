@@ -2,9 +2,9 @@
   "idea": "tiles through Triton: forward keeps lse and delta, then gk and gv by columns, gq by rows or by atomic sums",
   "language": "triton", "symbol": "prepare", "dtypes": ["float16", "bfloat16"], "requires": ["sm_80"],
   "arithmetic": "cache",
-  "run_knobs": {"own": [64, 128], "step": [32, 64], "warps": [4, 8], "gq_atomic": [0, 1]},
-  "defaults": {"own": 128, "step": 64, "warps": 8, "gq_atomic": 0},
-  "valid": ["head_dim == 64 or head_dim == 128", "warps == 4 or own == 128"],
+  "run_knobs": {"own": [64, 128], "step": [32, 64], "gq_atomic": [0, 1]},
+  "defaults": {"own": 128, "step": 64, "gq_atomic": 0},
+  "valid": ["head_dim == 64 or head_dim == 128"],
   "reads": "batch * n * head_dim * (4 * heads + 6 * kv_heads - gq_atomic * 2 * kv_heads) + 4 * batch * heads * n",
   "writes": "batch * n * head_dim * (2 * heads + 2 * kv_heads + gq_atomic * 2 * heads) + 2 * batch * heads * n",
   "atomics": "gq_atomic * batch * heads * head_dim * n * (n + causal * own) // own // (1 + causal)",
@@ -222,7 +222,7 @@ def prepare(buffers: Sequence[Any], dims: tuple[int, ...], knobs: dict[str, int]
     stats = torch.empty(batch * heads * 2 * n, device=q.device)
     sums = torch.empty(gq.shape if atomic else 1, device=q.device)
     root, sharing = 1 / math.sqrt(d), heads // kv_heads
-    scale, set_up = root * math.log2(math.e), {"num_warps": knobs["warps"], "num_stages": 2}
+    scale, set_up = root * math.log2(math.e), {"num_warps": own // 16, "num_stages": 2}
 
     def call() -> None:
         grid = (triton.cdiv(n, rows), batch * heads)
