@@ -5,7 +5,7 @@ from __future__ import annotations
 from advisor.validate.device_judge import DeviceEvidence, counted, moved_bytes, quantity
 from advisor.validate.device_records import Count
 from advisor.validate.records import NOT_TESTABLE, Growth
-from advisor.validate.roles import FORWARD, Role, playing
+from advisor.validate.roles import Role, playing
 from advisor.validate.verdicts import Case
 
 LARGE_N = 2048
@@ -20,9 +20,8 @@ prefetches and write-backs explain as much."""
 
 
 def label(role: Role) -> str:
-    """Its mapping, and its form where the part has several in it."""
-    several = len({other.form for other in playing(role.part, role.mapping)}) > 1
-    return f"{role.mapping}{f', {role.form}' if several or role.part == FORWARD else ''}"
+    """Its mapping and form."""
+    return f"{role.mapping}, {role.form}"
 
 
 def same_mapping(new: str, old: str) -> list[tuple[Role, Role]]:

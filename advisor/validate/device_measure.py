@@ -148,7 +148,7 @@ class Kept:
         self.grids: list[Grid] = []
         self.counts: list[Count] = []
         self.cold_start_s: tuple[float, ...] = ()
-        self.uncounted = ""
+        self.uncounted = self.remedy = ""
 
 
 def measure_device(request: Request, machine: Machine, progress: Progress, lab: Lab) -> DeviceMeasured:
@@ -191,6 +191,7 @@ def measure_device(request: Request, machine: Machine, progress: Progress, lab: 
         tuple(kept.grids),
         tuple(kept.counts),
         kept.uncounted,
+        kept.remedy,
         kept.cold_start_s,
         others,
         tuple(found.missing),
@@ -208,7 +209,7 @@ def _phases(run: Run, jobs: Sequence[Job], lab: Lab, kept: Kept) -> None:
     phases += [(1.0, partial(sweep, run, [job])) for job in rest]
     counted = [job for job in jobs if job.kernel in COUNT_SIZES]
     if counted:
-        phases.append((3.0 if lab.can_count else 0.0, partial(_count, run, counted, lab, kept)))
+        phases.append((3.0 if lab.can_count else 0.1, partial(_count, run, counted, lab, kept)))
     in_turn(run, phases)
 
 
@@ -294,7 +295,7 @@ def _keep(run: Run, job: Job, fit: Sequence[Wanted], found: dict[tuple[Problem, 
         outcome = found[one.problem._replace(regime="cold"), one.cell.choice]
         if isinstance(outcome, NoCounters):
             if outcome.everywhere:
-                kept.uncounted = f"{outcome.reason}{f' ({outcome.remedy})' if outcome.remedy else ''}"
+                kept.uncounted, kept.remedy = outcome.reason, outcome.remedy
             else:
                 what = f"{job.kernel} {one.cell.name} n={one.problem.n}"
                 run.found.missing.append(f"counters of {what}: {outcome.reason}")

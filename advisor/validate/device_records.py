@@ -56,6 +56,7 @@ class DeviceMeasured(NamedTuple):
     Attributes:
         cold_start_s: from loading the driver's library to a context, each in a process of its own; in s.
         uncounted: why nothing at all could be counted; empty where counters were to be had.
+        remedy: what would help, who can do it.
         others: who else used the device before, in words.
         missing: what it was asked for and did not get to, in words.
     """
@@ -65,6 +66,7 @@ class DeviceMeasured(NamedTuple):
     grids: tuple[Grid, ...] = ()
     counts: tuple[Count, ...] = ()
     uncounted: str = ""
+    remedy: str = ""
     cold_start_s: tuple[float, ...] = ()
     others: str = ""
     missing: tuple[str, ...] = ()
@@ -104,6 +106,7 @@ class DeviceReport(NamedTuple):
     crossings: tuple[Crossing, ...]
     counts: tuple[Count, ...]
     uncounted: str
+    remedy: str
     cold_start_s: tuple[float, ...]
     formulas: tuple[Formula, ...]
     findings: tuple[Finding, ...]

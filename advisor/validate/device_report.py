@@ -41,6 +41,7 @@ def device_report(request: Request, measured: DeviceMeasured) -> DeviceReport:
         crossings=evidence.crossings,
         counts=measured.counts,
         uncounted=measured.uncounted,
+        remedy=measured.remedy,
         cold_start_s=measured.cold_start_s,
         formulas=judge.formulas(registry.spec("forward"), registry.spec("block")),
         findings=device_findings(evidence),

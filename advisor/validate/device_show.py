@@ -30,11 +30,11 @@ def device_shown(report: DeviceReport, series: Sequence[Series]) -> str:
     parts = [
         _head(report),
         report.others,
-        part("Times, medians of the fastest half; forward beside the paper's", times(series)),
+        part("Times: 25th percentiles of a call; forward beside the paper's", times(series)),
         part("Growth: exponent of n up to each size from the one before it", growth(report.growth)),
         part("Steps: time over time in one race, in each mapping", steps(report.steps, report.crossings)),
         part("Counted, caches flushed before each kernel, beside what is predicted", counts(report.counts)),
-        f"no counters: {report.uncounted}" if report.uncounted else "",
+        _no_counters(report),
         "\n".join(
             f"{f.name}: {f.ours / 1e6:.3f} MB here, {f.published / 1e6:.3f} MB in the paper" for f in report.formulas
         ),
@@ -42,6 +42,11 @@ def device_shown(report: DeviceReport, series: Sequence[Series]) -> str:
         "\n".join(f"failed: {s.problem.kernel} {s.variant} n={s.problem.n}: {s.reason}" for s in report.failed),
     ]
     return "\n\n".join(one for one in parts if one)
+
+
+def _no_counters(report: DeviceReport) -> str:
+    remedy = f"\n {report.remedy}" if report.remedy else ""
+    return f"no counters: {report.uncounted}{remedy}" if report.uncounted else ""
 
 
 def _head(report: DeviceReport) -> str:

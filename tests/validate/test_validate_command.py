@@ -8,6 +8,7 @@ import time
 
 import pytest
 from commanding import Site, workers_of
+from devices import variables
 
 SMALL = ("validate", "--kernel", "forward,decode", "--n", "64,128", "--threads", "1,2", "--budget", "15s")
 
@@ -60,6 +61,8 @@ def test_an_ended_run_prints_what_it_has(site):
         (("--threads", "99999"), "twice the CPUs"),
         (("--dtype", "int8"), "forward is not defined for this dtype"),
         (("--n", "1000000000"), "memory"),
+        (("--device", "cuda:99"), "a device must be one of this machine"),
+        (("--device", "gpu"), "a device must be one of this machine"),
     ],
     ids=lambda words: " ".join(words) if isinstance(words, tuple) else "",
 )
@@ -68,3 +71,17 @@ def test_a_wrong_value_is_refused_in_one_line(site, words, said):
     assert (done.status, done.out) == (1, "")
     (line,) = [line for line in done.err.splitlines() if line.startswith("advisor: ")]
     assert said in line
+
+
+@pytest.mark.slow
+def test_a_made_up_gpu_is_validated_by_the_command(site, tmp_path):
+    asked = ("validate", "--device", "cuda:0", "--kernel", "decode", "--n", "64,128", "--budget", "40s", "--json")
+    done = site.advisor(*asked, **variables(tmp_path))
+    found = json.loads(done.out)
+    assert found["schema"] == "advisor.device_validation/1.0"
+    assert found["device"]["name"] == "NVIDIA H200"
+    assert {s["problem"]["n"] for s in found["series"]} == {64, 128}
+    assert all(min(s["samples_ns"]) > 0 for s in found["series"])
+    (decode,) = [f for f in found["findings"] if f["finding"] == "decode's time grows with n"]
+    assert decode["verdict"] == "not testable here"
+    assert done.status == (3 if found["missing"] else 0), done.err
