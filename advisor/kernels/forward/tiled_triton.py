@@ -6,7 +6,8 @@
   "defaults": {"rows": 128, "keys": 64, "warps": 4, "stages": 3},
   "valid": ["head_dim == 64 or head_dim == 128", "warps == 4 or rows == 128", "rows < max(64, 2 * n)",
             "rows < 128 or warps == 8 or (head_dim == 64 and keys == 64)",
-            "rows > 32 or (keys == 64 and stages == 2 and (n + 63) // 64 * batch * heads <= 132)"],
+            "rows > 32 or (keys == 64 and stages == 2 and (n + 63) // 64 * batch * heads <= 132)",
+            "rows != 64 or keys == 64 or stages == 2", "rows < 128 or keys == 128 or stages == 3"],
   "reads": "batch * n * head_dim * (heads + 2 * kv_heads)", "writes": "batch * heads * n * head_dim",
   "mapping": "tiled: a program takes a tile of query rows of a head and walks over tiles of keys; lanes are Triton's",
   "rank": 40
