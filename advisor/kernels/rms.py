@@ -128,6 +128,12 @@ def scale_error(d_model: int, u: float) -> float:
     return spread(d_model + 2, u) / 2 + 3 * u
 
 
+def apart(*errors: Array) -> Array:
+    """Errors of one element that come of different roundings, together: they add as their squares do."""
+    found: Array = np.sqrt(sum(np.square(error) for error in errors))
+    return found
+
+
 def tolerance(bound: Array, values: Array) -> float:
     """The largest bound / max(1, |value|): what the judge compares, when `bound` has the error of every element."""
     return float((bound / np.maximum(1.0, np.abs(values))).max())
@@ -162,17 +168,18 @@ class Kept(NamedTuple):
     def moved(self, values: Array, often: int = 1) -> Array:
         """By how much storing values moves sums over them, element by element.
 
-        The roundings are independent, without a mean, and each at most c |v| + h. Sums take their squares: with
-        DEVIATIONS the bound fails with a probability of 2 exp(-DEVIATIONS**2 / 2).
+        The roundings are independent, each uniform within c |v| + h to both sides, and so sub-Gaussian with its own
+        variance, a third of that squared. Sums take their squares: DEVIATIONS standard deviations are passed with a
+        probability of 2 exp(-DEVIATIONS**2 / 2), as `attention.spread` has it.
 
         Args:
             values: what is stored.
             often: how often, one time after the other.
 
-        Source: Hoeffding, "Probability inequalities for sums of bounded random variables", J. Amer. Statist. Assoc.
-        58, 1963, theorem 2.
+        Source: Widrow and Kollar, "Quantization Noise", 2008, chapter 4 (the uniform rounding); Boucheron, Lugosi and
+        Massart, "Concentration Inequalities", 2013, section 2.3 (sub-Gaussian sums).
         """
-        found: Array = DEVIATIONS * often**0.5 * self.nudged(values)
+        found: Array = DEVIATIONS * (often / 3) ** 0.5 * self.nudged(values)
         return found
 
 

@@ -26,7 +26,7 @@ import numpy as np
 
 from advisor.kernels.attention import spread
 from advisor.kernels.gated import sigmoid
-from advisor.kernels.rms import AS_COMPUTED, Kept, scale_error, scales
+from advisor.kernels.rms import AS_COMPUTED, Kept, apart, scale_error, scales
 from advisor.kernels.spec import Array
 
 MOST_SLOPE, MOST_BEND = 1.1, 0.5
@@ -79,7 +79,7 @@ def exact(value: Array) -> Tracked:
 
 def stored(a: Tracked, way: Kept) -> Tracked:
     """What sums take up, once it was stored."""
-    return Tracked(a.value, a.error + way.moved(a.value))
+    return Tracked(a.value, apart(a.error, way.moved(a.value)))
 
 
 def passed(a: Tracked, way: Kept) -> Tracked:
@@ -141,7 +141,7 @@ def normalised(x: Tracked, g: Array, u: float, way: Kept = AS_COMPUTED, often: i
     r = scales(x.value)[:, None]
     moved = np.sqrt((np.square(x.value) * np.square(x.error)).sum(axis=1, keepdims=True)) / width
     value = x.value * r * g
-    error = np.abs(r * g) * x.error + 2 * u * np.abs(value) + way.moved(value, often)
+    error = apart(np.abs(r * g) * x.error + 2 * u * np.abs(value), way.moved(value, often))
     return Scaled(Tracked(value, error), r, scale_error(width, u) + r * r * moved)
 
 
@@ -180,11 +180,14 @@ class Gate(NamedTuple):
 
 def gated(a: Tracked, b: Tracked, u: float, way: Kept = AS_COMPUTED) -> Gate:
     """silu and its slope move by at most MOST_SLOPE and MOST_BEND times the error of a; 1 + exp(-a) is wrong by u |a|
-    for the rounding of the exponent, and there are 5 and 8 operations. a, b, silu(a) and h may be stored on the way.
+    for the rounding of the exponent, and there are 5 and 8 operations. a and b are sums of other weights each: their
+    errors are apart. a, b, silu(a) and h may be stored on the way.
     """
     a, b, s = stored(a, way), stored(b, way), sigmoid(a.value)
     silu, slope = a.value * s, s * (1 + a.value * (1 - s))
     rounded = np.abs(a.value) * u
     first = Tracked(silu, MOST_SLOPE * a.error + (rounded + 5 * u) * np.abs(silu))
     second = Tracked(slope, MOST_BEND * a.error + (rounded + 8 * u) * MOST_SLOPE)
-    return Gate(first, second, stored(times(stored(first, way), b, u), way))
+    kept, h = stored(first, way), silu * b.value
+    error = apart(np.abs(b.value) * kept.error, np.abs(silu) * b.error) + u * np.abs(h)
+    return Gate(first, second, stored(Tracked(h, error), way))

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from advisor.kernels.attention import spread
-from advisor.kernels.rms import AS_COMPUTED, Kept
+from advisor.kernels.rms import AS_COMPUTED, Kept, apart
 from advisor.kernels.spec import Array
 from advisor.kernels.tracked import Tracked, both, summed, times
 
@@ -73,7 +73,7 @@ def attended(weights: Weights, v: Tracked, u: float, way: Kept = AS_COMPUTED) ->
     """Weighted sums of rows of v. Weights may be stored before they are divided by their total, the largest as 1: what
     moves one below the normal numbers is then at most as much of the total.
     """
-    found = both(Tracked(weights.p, weights.relative * weights.p + way.moved(weights.p)), v, u)
+    found = both(Tracked(weights.p, apart(weights.relative * weights.p, way.moved(weights.p))), v, u)
     return Tracked(found.value, found.error + (weights.relative + u) * np.abs(found.value))
 
 

@@ -8,6 +8,7 @@ import numpy as np
 from attention_fixtures import Case, check, compile_ahead, default_knobs, variant
 
 from advisor.kernels.registry import spec
+from advisor.kernels.sixteen import narrow, widen
 from advisor.kernels.spec import Array
 
 RUNS = (("normal", 1), ("outlier", 2), ("normal", 3), ("outlier", 5))
@@ -33,6 +34,11 @@ def check_shapes(
     for case, draw in cases:
         check(case, draw)
     return len(cases)
+
+
+def short(array: Array, dtype: str) -> Array:
+    """Numbers rounded to sixteen bits and widened again."""
+    return widen(narrow(array.astype(np.float32), dtype), dtype)
 
 
 def wide(inputs: dict[str, Array]) -> dict[str, Array]:

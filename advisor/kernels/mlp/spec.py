@@ -10,7 +10,7 @@ import numpy as np
 
 from advisor.kernels.attention import SAMPLED_FLOPS, in_parallel, spread, stored
 from advisor.kernels.gated import WEIGHTS, GatedSpec, dims_of, norms, sampled, sigmoid
-from advisor.kernels.rms import AS_COMPUTED, Kept, kept, tolerance, unit, widened
+from advisor.kernels.rms import AS_COMPUTED, Kept, apart, kept, tolerance, unit, widened
 from advisor.kernels.spec import Array, Elements, Expected
 from advisor.records import Problem
 
@@ -109,7 +109,7 @@ def of_rows(x: Array, weights: Sequence[Array], how: Rounded) -> Found:
     3. h = silu(a) b: the errors of both, each times the other, and u.
     4. y sums f terms h wd. The errors of h are those of different sums, so they add as their squares do, each
        times its weight; the sum itself is wrong by e(f) |h| |wd|.
-    5. Stored in fewer bits between the steps are a, b, silu(a) and h: each is moved by its `Kept.moved`.
+    5. a, b, silu(a) and h may be stored in fewer bits: each is moved by its `Kept.moved`, apart from all else.
     """
     width = weights[0].shape[0]
     parts = (_part(x, _slices(weights, first), how) for first in range(0, width, WITHIN_AT_ONCE))
@@ -132,11 +132,13 @@ def _part(x: Array, weights: tuple[Array, Array, Array], how: Rounded) -> Part:
     h = silu * b
     product = spread(x.shape[1], u) * norms(x)[:, None]
     rounding = (np.abs(a) + 5) * u * np.abs(silu)
+    error = np.abs(b) * (MOST_SLOPE * product * norms(wg) + rounding)
+    error += np.abs(silu) * product * norms(wu) + u * np.abs(h)
     squares, errors = np.square(wd), []
     for way in how.ways:
-        gate = MOST_SLOPE * (product * norms(wg) + way.moved(a)) + rounding + way.moved(silu)
-        error = np.abs(b) * gate + np.abs(silu) * (product * norms(wu) + way.moved(b)) + u * np.abs(h) + way.moved(h)
-        errors.append(np.square(error) @ squares.T)
+        gate = apart(MOST_SLOPE * way.moved(a), way.moved(silu))
+        between = apart(np.abs(b) * gate, np.abs(silu) * way.moved(b), way.moved(h))
+        errors.append(np.square(apart(error, between)) @ squares.T)
     return Part(h @ wd.T, np.square(h).sum(axis=1), squares.sum(axis=1), tuple(errors))
 
 

@@ -7,6 +7,7 @@ import pytest
 from block_fixtures import GROUPED, block
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from row_fixtures import short
 
 from advisor.errors import BadInput
 from advisor.kernels import attention, transformer
@@ -14,6 +15,7 @@ from advisor.kernels.block import spec as module
 from advisor.kernels.block.spec import SPEC
 from advisor.kernels.judge import relative_error
 from advisor.kernels.registry import spec
+from advisor.kernels.rms import widened
 
 
 def checked(problem, draw="normal", seed=1):
@@ -103,6 +105,26 @@ def test_what_is_wrong_is_outside_of_it(wrong, draw):
 def test_a_result_a_tenth_too_small_is_far_outside_of_it(shape, draw):
     _, expected = checked(SPEC.problem(17, "float32", **shape), draw)
     assert relative_error(0.9 * expected.values, expected.values) > 50 * expected.tolerance
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+@pytest.mark.parametrize("draw", SPEC.draws)
+@pytest.mark.parametrize("shape", [{}, GROUPED])
+def test_sixteen_bits_between_the_steps_have_a_bound_of_their_own(shape, dtype, draw):
+    """It lets nothing pass that is zero, or that forgot a residual or a gain."""
+    problem = SPEC.problem(33, dtype, **shape)
+    inputs, expected = checked(problem, draw)
+    of = widened(inputs, dtype)
+
+    def error(**how):
+        return relative_error(short(block(of, problem.dims(), np.float32, **how), dtype), expected.values)
+
+    between = error(keep=lambda array: short(array, dtype))
+    assert between <= 0.5 * expected.allowed("cache")
+    assert error() <= expected.allowed("real") < expected.allowed("cache")
+    assert between > expected.allowed("real") or draw == "outlier"
+    for wrong in ("gain", "residual", "scale"):
+        assert error(wrong=wrong) > 1.2 * expected.allowed("cache"), wrong
 
 
 def test_costs():

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from row_fixtures import wide
+from row_fixtures import short, wide
 
 from advisor.errors import BadInput
 from advisor.kernels import attention
@@ -10,6 +10,7 @@ from advisor.kernels.gated import sampled, sigmoid
 from advisor.kernels.judge import relative_error
 from advisor.kernels.mlp import spec as module
 from advisor.kernels.mlp.spec import SPEC
+from advisor.kernels.rms import widened
 
 
 def formula(inputs, kind=np.float64):
@@ -94,6 +95,25 @@ def test_a_result_a_tenth_too_small_is_far_outside_of_it(shape, draw):
     batch, d_model, d_ff = shape
     _, expected = checked(SPEC.problem(17, "float32", batch=batch, d_model=d_model, d_ff=d_ff), draw)
     assert relative_error(0.9 * expected.values, expected.values) > 100 * expected.tolerance
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+@pytest.mark.parametrize("draw", SPEC.draws)
+@pytest.mark.parametrize("shape", [(64, 256), (1, 1)])
+def test_sixteen_bits_between_the_steps_have_a_bound_of_their_own(shape, dtype, draw):
+    """Beside that of real arithmetic with a result of sixteen bits. One element of h that is lost is in neither."""
+    problem = SPEC.problem(33, dtype, d_model=shape[0], d_ff=shape[1])
+    inputs, expected = checked(problem, draw)
+    of = widened(inputs, dtype)
+    x, wg, wu, wd = (of[name] for name in ("x", "wg", "wu", "wd"))
+    a, b = short(x @ wg.T, dtype), short(x @ wu.T, dtype)
+    h = short(short(a * sigmoid(a).astype(np.float32), dtype) * b, dtype)
+    between = relative_error(short(h @ wd.T, dtype), expected.values)
+    assert np.isfinite(h).all()
+    assert between <= expected.allowed("cache")
+    assert relative_error(short(formula(of, np.float32), dtype), expected.values) <= expected.allowed("real")
+    lost = relative_error(formula(of | {"wd": wd * (np.arange(shape[1]) != 0)}), expected.values)
+    assert lost > 1.2 * expected.allowed("cache") > expected.allowed("real")
 
 
 def test_outliers_go_far_to_both_sides_of_silu():

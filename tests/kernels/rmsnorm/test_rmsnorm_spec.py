@@ -2,10 +2,11 @@
 
 import numpy as np
 import pytest
+from row_fixtures import short
 
 from advisor.errors import BadInput
 from advisor.kernels.judge import relative_error
-from advisor.kernels.rms import EPS
+from advisor.kernels.rms import EPS, widened
 from advisor.kernels.rmsnorm.spec import SPEC
 
 
@@ -52,10 +53,22 @@ def test_another_constant_below_the_root_is_outside_of_it(eps):
 def test_a_mean_that_loses_one_element_is_outside_of_it():
     problem = SPEC.problem(64, "float32", d_model=4096)
     inputs, expected = checked(problem)
-    short = {**inputs, "x": inputs["x"].copy()}
-    short["x"][..., -1] = 0
-    lost = relative_error(formula(short)[..., :-1], expected.values[..., :-1])
+    shorter = {**inputs, "x": inputs["x"].copy()}
+    shorter["x"][..., -1] = 0
+    lost = relative_error(formula(shorter)[..., :-1], expected.values[..., :-1])
     assert lost > 10 * expected.tolerance
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+@pytest.mark.parametrize("draw", SPEC.draws)
+def test_rows_of_sixteen_bits_may_be_stored_once_or_twice(dtype, draw):
+    inputs, expected = checked(SPEC.problem(64, dtype), draw)
+    of = widened(inputs, dtype)
+    exact = of["x"] / np.sqrt(np.square(of["x"]).mean(axis=-1, keepdims=True) + np.float32(EPS))
+    once, twice = short(exact * of["g"], dtype), short(short(exact, dtype) * of["g"], dtype)
+    assert relative_error(once, expected.values) <= expected.allowed("real")
+    assert expected.allowed("real") < relative_error(twice, expected.values) <= expected.allowed("cache")
+    assert relative_error(formula(of, 2e-5), expected.values) > expected.allowed("cache") or draw == "normal"
 
 
 def test_costs():
