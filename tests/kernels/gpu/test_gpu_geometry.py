@@ -7,9 +7,10 @@ import pytest
 from gpu_fixtures import DECODE, H200
 
 from advisor.errors import BadInput, BuildError, UnknownName
+from advisor.kernels import registry
 from advisor.kernels.gpu.child import environment
 from advisor.kernels.gpu.device import find, machine_of, missing
-from advisor.kernels.gpu.geometry import geometry, program
+from advisor.kernels.gpu.geometry import check_header, geometry, program
 from advisor.kernels.gpu.memory import is_evicted, need_bytes, sets
 from advisor.kernels.gpu.pool import GpuPool
 from advisor.kernels.gpu.source import as_text, options, text
@@ -19,12 +20,16 @@ from advisor.kernels.variant import knob_sets, macro_values, variants
 
 ALL = variants("decode", (), GPU_LANGUAGES)
 CUDA = [v for v in ALL if v.language == "cuda"]
+KERNELS = {kernel: variants(kernel, (), GPU_LANGUAGES) for kernel in registry.kernels()}
+EVERY = [one for found in KERNELS.values() for one in found]
 TOOLS = (("cupy-14.2", "cuda"), ("triton-3.6", "triton"))
 SHAPES = (
     ("float32", {"batch": 2, "heads": 1, "kv_heads": 1, "head_dim": 64}),
     ("float16", {"batch": 1, "heads": 40, "kv_heads": 8, "head_dim": 128}),
     ("bfloat16", {"batch": 1, "heads": 28, "kv_heads": 4, "head_dim": 128}),
 )
+STRICT = ("-Werror", "all-warnings", "-diag-suppress", "177")
+"""Constants of shared headers that a variant does not use are no fault (177)."""
 SIZES = (1, 2, 63, 1919, 1920, 1921, 2808, 4094, 4095, 65536, 1048576)
 
 
@@ -47,13 +52,21 @@ def test_the_splits_cover_every_row_once_with_none_empty(variant):
     assert seen > 100
 
 
-@pytest.mark.parametrize("variant", ALL, ids=lambda v: v.name)
+@pytest.mark.parametrize("variant", EVERY, ids=lambda v: f"{v.kernel}-{v.name}")
 def test_every_variant_says_how_threads_are_mapped_and_what_it_needs(variant):
-    assert any(word in variant.mapping for word in ("block", "program", "PyTorch"))
+    assert any(word in variant.mapping for word in ("block", "program", "PyTorch", "cuDNN", "warp", "thread"))
     assert variant.requires[0].startswith("sm_")
     assert not missing(variant, H200)
-    assert missing(variant, H200._replace(compute_capability="7.5")) == variant.requires
+    assert missing(variant, H200._replace(compute_capability="5.2")) == variant.requires
     assert missing(variant, H200._replace(compute_capability=None)) == variant.requires
+
+
+@pytest.mark.parametrize("kernel", [kernel for kernel, found in KERNELS.items() if found])
+def test_every_header_of_a_kernel_has_values_on_its_edges_and_where_it_is_served(kernel):
+    spec = registry.spec(kernel)
+    served = [spec.problem(8192, dtype) for dtype in spec.dtypes]
+    for variant in KERNELS[kernel]:
+        check_header(spec, variant, (*spec.edges(), *served))
 
 
 def test_a_space_has_every_program_once_and_a_default_from_it():
@@ -151,15 +164,19 @@ def test_a_worker_sees_its_device_alone(tmp_path, monkeypatch):
 
 
 @pytest.mark.skipif(shutil.which("nvcc") is None, reason="no nvcc here")
-@pytest.mark.parametrize("variant", CUDA, ids=lambda v: v.name)
+@pytest.mark.parametrize(
+    "variant", [v for v in EVERY if v.language == "cuda"], ids=lambda v: f"{v.kernel}-{v.name}"
+)  # fmt: skip
 def test_every_variant_compiles(variant, tmp_path):
-    problem = next(p for p in problems() if knob_sets(variant, p))
+    spec = registry.spec(variant.kernel)
+    listed = problems() if spec is DECODE else [spec.problem(64, dtype) for dtype in spec.dtypes] + [*spec.edges()]
+    problem = next(p for p in listed if knob_sets(variant, p))
     source = tmp_path / "variant.cu"
     source.write_text(text(variant.path, variant.source_hash))
     words = options(variant, problem, knob_sets(variant, problem)[0])
-    arch = variant.requires[0]
+    arch = max("sm_75", variant.requires[0])  # the least that a compiler of CUDA 13 knows
     done = subprocess.run(
-        ["nvcc", f"-arch={arch}", "-cubin", "-Werror", "all-warnings", *words, "-o", str(tmp_path / "x"), str(source)],
+        ["nvcc", f"-arch={arch}", "-cubin", *STRICT, *words, "-o", str(tmp_path / "x"), str(source)],
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
