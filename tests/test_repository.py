@@ -30,7 +30,6 @@ LONGER = {
     "advisor/lookup.py:choose": "named arguments are twice as fast as a dict of them",
     "advisor/counted_lookup.py:choose": "as in lookup.py",
     "advisor/lookup.py:load": "named arguments, each of its own kind and with a default",
-    "advisor/kernels/decode/batched_triton.py:_part": "a device function takes pointers and sizes one by one",
 }
 
 
@@ -149,8 +148,14 @@ def functions(path: Path) -> list[tuple[str, int, int]]:
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
             names = [a.arg for a in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)]
             given = [name for name in names if name not in ("self", "cls")]
-            found.append((node.name, (node.end_lineno or node.lineno) - node.lineno + 1, len(given)))
+            taken = 0 if on_device(node) else len(given)
+            found.append((node.name, (node.end_lineno or node.lineno) - node.lineno + 1, taken))
     return found
+
+
+def on_device(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    """Whether it is a function of Triton's, which takes pointers and sizes one by one."""
+    return any(ast.unparse(one).startswith("triton.jit") for one in node.decorator_list)
 
 
 def has_commands(path: Path) -> bool:
