@@ -70,7 +70,7 @@ extern "C" __global__ void __launch_bounds__(TEAM) gradient_rows(TILED_ARGUMENTS
   real *kept = scores_of(c, rows);
   Sum<HD> sum;
   zero(sum);
-  walk(k + cache, v + cache, stream, 0, causal ? min(n, place.first + OWN) : n, n,
+  walk<false>(k + cache, v + cache, stream, 0, causal ? min(n, place.first + OWN) : n, n,
        [&](const real *keys, const real *values, int start) {
          Sum<STEP> s;
          products<STEP>(s, cotangents + own_tile() * 16 * LD, values);
@@ -104,7 +104,7 @@ extern "C" __global__ void __launch_bounds__(TEAM) gradient_columns(TILED_ARGUME
   zero(of_values);
   for (int h = 0; h < sharing; h++) {
     const wide rows = (place.head * sharing + h) * n;
-    walk(q + rows * HD, gout + rows * HD, lines, causal ? place.first : 0, n, n,
+    walk<false>(q + rows * HD, gout + rows * HD, lines, causal ? place.first : 0, n, n,
          [&](const real *queries, const real *cotangents, int start) {
            Sum<STEP> w;
            take(w, weights_of(c, rows), start, place.mine, n);

@@ -36,7 +36,7 @@ extern "C" __global__ void __launch_bounds__(TEAM) forward_tiles(TILED_ARGUMENTS
 
 extern "C" __global__ void __launch_bounds__(TEAM) gradient_columns(TILED_ARGUMENTS) {
   const Chain c = CHAIN;
-  column_tile(c, column_place());
+  column_tile<false>(c, column_place());
 }
 
 extern "C" __global__ void __launch_bounds__(TEAM) gradient_rows(TILED_ARGUMENTS) {

@@ -131,7 +131,7 @@ template <typename Keep> __device__ __forceinline__ void forward_tile(const Chai
     my.total[r] = 0;
   }
   const int end = c.causal ? min(n, place.first + OWN) : n;
-  walk(c.k + head, c.v + head, stream, 0, end, n, [&](const real *keys, const real *values, int start) {
+  walk<false>(c.k + head, c.v + head, stream, 0, end, n, [&](const real *keys, const real *values, int start) {
     Sum<STEP> s;
     products<STEP>(s, own + own_tile() * 16 * LD, keys);
     const bool whole = start + STEP <= (c.causal ? min(n, place.mine + 1) : n);
@@ -146,8 +146,32 @@ template <typename Keep> __device__ __forceinline__ void forward_tile(const Chai
   finish(c, my, place);
 }
 
-/* One block's rows of k and v: gk and gv, over all query rows that see them. */
-__device__ __forceinline__ void column_tile(const Chain &c, const Place &place) {
+/* Adds S k / sqrt(d) of STEP query rows from `start` on, over the block's columns, to gq. s: of this warp's sixteen
+   columns; keys: the block's; space: [SPLITS][OWN][STEP + VEC]. All warps of the block come here. */
+__device__ __forceinline__ void add_rows(Sum<STEP> &s, const real *keys, real *space, real *gq, int start, int n) {
+  constexpr int LS = STEP + VEC, BANDS = STEP / 16, SHARE = HD * BANDS / TILES;
+  real *of_split = space + own_split() * OWN * LS, *own = of_split + own_tile() * 16 * LS;
+  each(s, [=](real &x, int r, int i) { own[r * LS + i] = x; });
+  __syncthreads();
+  const int band = own_tile() % BANDS * 16, first = own_tile() / BANDS * SHARE;
+  const real *x = of_split + 2 * lane_pair() * LS + band + lane_row();
+  const real *y = keys + 2 * lane_pair() * LD + first + lane_row();
+  Sum<SHARE> sum;
+  zero(sum);
+#pragma unroll 2
+  for (int k = 0; k < OWN; k += 8, x += 8 * LS, y += 8 * LD) {
+    const Left l = left(x[0], x[8], x[LS], x[LS + 8]);
+#pragma unroll
+    for (int j = 0; j < SHARE / 8; j++) multiply(sum.c[j], l, right(y[j * 8], y[LD + j * 8]));
+  }
+  each(sum, [=](real &value, int r, int d) {
+    const int row = start + band + r;
+    if (row < n) atomicAdd(&gq[wide(row) * HD + first + d], value * scale_of());
+  });
+}
+
+/* One block's rows of k and v: gk and gv, over all query rows that see them; ATOMIC: adds to gq of those on the way. */
+template <bool ATOMIC> __device__ __forceinline__ void column_tile(const Chain &c, const Place &place) {
   const int n = c.n, sharing = c.heads / c.kv_heads;
   const wide cache = place.head * n * HD;
   const real scale = scale_of() * LOG2E;
@@ -162,13 +186,14 @@ __device__ __forceinline__ void column_tile(const Chain &c, const Place &place) 
   for (int h = 0; h < sharing; h++) {
     const wide rows = (place.head * sharing + h) * n;
     const real *lse = lse_of(c) + rows, *delta = delta_of(c) + rows;
-    walk(c.q + rows * HD, c.gout + rows * HD, stream, c.causal ? place.first : 0, n, n,
+    walk<ATOMIC>(c.q + rows * HD, c.gout + rows * HD, stream, c.causal ? place.first : 0, n, n,
          [&](const real *queries, const real *cotangents, int start) {
            Sum<STEP> a, s;
            products<STEP>(a, keys, queries);
            each(a, [&](real &x, int r, int i) {
              x = ex2(x * scale - (start + i < n ? lse[start + i] : NEVER));
-             if (c.causal && start + i < place.mine + r) x = 0;
+             /* a weight past the end of the columns may be infinite, and would spoil the rows that it is added to */
+             if ((c.causal && start + i < place.mine + r) || (ATOMIC && place.mine + r >= n)) x = 0;
            });
            accumulate<STEP>(gv, a, cotangents);
            products<STEP>(s, values, cotangents);
@@ -180,6 +205,7 @@ __device__ __forceinline__ void column_tile(const Chain &c, const Place &place) 
                s.c[j][e] = a.c[j][e] * (s.c[j][e] - (i < n ? delta[i] : real(0)));
              }
            accumulate<STEP>(gk, s, queries);
+           if (ATOMIC) add_rows(s, lines, stream + STAGES * 2 * STREAM, c.gq + rows * HD, start, n);
          });
   }
   join(gk, stream);
@@ -208,7 +234,7 @@ __device__ __forceinline__ void row_tile(const Chain &c, const Place &place) {
   Sum<HD> gq;
   zero(gq);
   const int end = c.causal ? min(n, place.first + OWN) : n;
-  walk(c.k + cache, c.v + cache, stream, 0, end, n, [&](const real *keys, const real *values, int start) {
+  walk<false>(c.k + cache, c.v + cache, stream, 0, end, n, [&](const real *keys, const real *values, int start) {
     Sum<STEP> a, s;
     products<STEP>(a, queries, keys);
     products<STEP>(s, cotangents, values);

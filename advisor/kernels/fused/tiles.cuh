@@ -175,9 +175,10 @@ template <int ROWS> __device__ __forceinline__ void bring(real *to, const real *
 __device__ __forceinline__ int own_tile() { return threadIdx.x / 32 / SPLITS; }
 __device__ __forceinline__ int own_split() { return threadIdx.x / 32 % SPLITS; }
 
-/* Rows first .. end-1 of x and y [n][HD] stream by; work(x tile, y tile, start): a warp's STEP rows from start on.
-   `space`: STAGES * 2 * STREAM. What was fetched before is there when the first work begins. */
-template <typename Work>
+/* Rows first .. end-1 of x and y [n][HD] stream by; work(x tile, y tile, start): a warp's STEP rows from start on; ALL:
+   also of a warp whose rows are past the end, zeros then. `space`: STAGES * 2 * STREAM. What was fetched before is there
+   when the first work begins. */
+template <bool ALL, typename Work>
 __device__ __forceinline__ void walk(const real *x, const real *y, real *space, int first, int end, int n, Work work) {
   const auto load = [=](int start, int stage) {
     bring<ROUND>(space + stage * 2 * STREAM, x, start, n);
@@ -196,7 +197,7 @@ __device__ __forceinline__ void walk(const real *x, const real *y, real *space, 
     __syncthreads();
     const int mine = start + own_split() * STEP;
     const real *tile = space + stage * 2 * STREAM + own_split() * STEP * LD;
-    if (mine < end) work(tile, tile + STREAM, mine);
+    if (ALL || mine < end) work(tile, tile + STREAM, mine);
     __syncthreads();
     if (STAGES == 2) {
       stage ^= 1;
