@@ -45,6 +45,17 @@ def gpu_space(
     )
 
 
+TOLD = 6
+"""Variants that a refusal names."""
+
+
+def _told(variants: Sequence[Variant]) -> str:
+    """The first few variants with what they need, and how many more there are."""
+    named = [f"{v.name} ({v.language}, {' '.join(v.requires)})" for v in variants[:TOLD]]
+    more = len(variants) - len(named)
+    return ", ".join([*named, *([f"and {more} more"] if more else [])]) or "none"
+
+
 def gpu_default(gpu: Gpu, spec: KernelSpec, variants: Sequence[Variant], problem: Problem, tools: Tools) -> Choice:
     """What an untuned device would take: the first in rank of the frame's own variants, default knobs where valid.
 
@@ -59,7 +70,7 @@ def gpu_default(gpu: Gpu, spec: KernelSpec, variants: Sequence[Variant], problem
         raise UnknownName(
             "no variant can run this problem on this device",
             got=f"{problem.kernel} {problem.dtype} {dict(problem.shape)} on {gpu.name}",
-            allowed=", ".join(f"{v.name} ({v.language}, {' '.join(v.requires)})" for v in variants) or "none",
+            allowed=_told(variants),
             next_step="see docs/add-a-gpu-variant.md",
         )
     return min(choices, key=lambda c: (order[c.build.variant], c.build.knobs != defaults[c.build.variant]))

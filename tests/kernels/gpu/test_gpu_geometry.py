@@ -163,6 +163,7 @@ def test_a_worker_sees_its_device_alone(tmp_path, monkeypatch):
     assert found["CUPY_ACCELERATORS"] == ""
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("nvcc") is None, reason="no nvcc here")
 @pytest.mark.parametrize(
     "variant", [v for v in EVERY if v.language == "cuda"], ids=lambda v: f"{v.kernel}-{v.name}"
