@@ -27,8 +27,15 @@ def test_a_cuda_chain_computes_the_dnf(tmp_path, name, dtype, shape, sizes, knob
 
 
 @needs_torch
-@pytest.mark.parametrize("dtype", ["float64", "float32", "bfloat16", "float16"])
-@pytest.mark.parametrize(("shape", "draw"), [(GROUPED, "normal"), (ODD, "outlier")], ids=["grouped", "odd"])
+@pytest.mark.parametrize(
+    ("dtype", "shape", "draw"),
+    [
+        ("float64", GROUPED, "normal"),
+        ("float32", ODD, "outlier"),
+        ("bfloat16", GROUPED, "outlier"),
+        ("float16", ODD, "normal"),
+    ],
+)
 def test_pytorch_s_calls_are_right(dtype, shape, draw):
     assert of_torch(KERNEL, "aten_block", dtype, shape, 33, draw, attention=0) < 1
 

@@ -5,8 +5,7 @@ from emulation import needs_compiler
 from layer_fixtures import needs_torch, of_torch, worst_share
 
 KERNEL = "mlp"
-PAPER, ODD = {"batch": 2, "d_model": 64, "d_ff": 48}, {"batch": 1, "d_model": 35, "d_ff": 37}
-EVEN = {"batch": 2, "d_model": 72, "d_ff": 40}
+ODD, EVEN = {"batch": 1, "d_model": 35, "d_ff": 37}, {"batch": 2, "d_model": 72, "d_ff": 40}
 
 
 @needs_compiler
@@ -15,8 +14,7 @@ EVEN = {"batch": 2, "d_model": 72, "d_ff": 40}
     [
         ("naive_packed", "float64", ODD, (1, 66), {}),
         ("naive_lane", "float32", ODD, (1, 33), {}),
-        ("tiled", "float64", ODD, (1, 66), {}),
-        ("tiled", "bfloat16", PAPER, (17, 33), {"ADV_TM": 2, "ADV_TN": 4}),
+        ("tiled", "float64", ODD, (1, 66), {"ADV_TM": 2}),
         ("few_warp", "float16", EVEN, (1, 2, 3, 4), {}),
         ("few_warp", "float64", ODD, (1, 2, 3, 8), {"ADV_WARPS": 4, "ADV_UNROLL": 2}),
     ],

@@ -12,11 +12,8 @@ PAPER, ODD, WIDE = {"batch": 2, "d_model": 64}, {"batch": 3, "d_model": 7}, {"ba
 @pytest.mark.parametrize(
     ("name", "dtype", "shape", "knobs"),
     [
-        ("packed", "float64", PAPER, {}),
-        ("packed", "float16", ODD, {}),
-        ("warp", "float64", PAPER, {}),
+        ("packed", "float64", ODD, {}),
         ("warp", "bfloat16", PAPER, {"ADV_TEAM": 8, "ADV_WARPS": 1}),
-        ("warp", "float32", ODD, {"ADV_TEAM": 16}),
         ("lane", "float16", WIDE, {"ADV_THREADS": 64}),
         ("lane", "float32", {"batch": 1, "d_model": 131}, {"ADV_THREADS": 128}),
     ],
@@ -26,8 +23,7 @@ def test_a_cuda_variant_computes_the_dnf(tmp_path, name, dtype, shape, knobs):
 
 
 @needs_torch
-@pytest.mark.parametrize("dtype", ["float64", "float32", "bfloat16", "float16"])
-@pytest.mark.parametrize("draw", ["normal", "outlier"])
+@pytest.mark.parametrize(("dtype", "draw"), [("float64", "outlier"), ("bfloat16", "normal"), ("float16", "outlier")])
 @pytest.mark.parametrize("name", ["aten_rms_norm", "aten_composed"])
 def test_pytorch_s_calls_are_right(name, dtype, draw):
     assert of_torch(KERNEL, name, dtype, WIDE, 33, draw) < 1
