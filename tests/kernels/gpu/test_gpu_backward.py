@@ -2,6 +2,7 @@
 
 import pytest
 from emulation import emulated, needs_compiler, share, taken
+from tile_assembler import TENSOR_TILES
 
 from advisor.kernels.backward.spec import SPEC
 from advisor.kernels.expressions import evaluate
@@ -12,6 +13,7 @@ from advisor.kernels.variant import knob_sets, variants
 VARIANTS = {one.name: one for one in variants("backward", (), GPU_LANGUAGES)}
 PAPER = {"batch": 2, "heads": 1, "kv_heads": 1, "head_dim": 64}
 SHARED = {"batch": 1, "heads": 4, "kv_heads": 2, "head_dim": 7, "causal": 1}
+CAUSAL = {"batch": 1, "heads": 2, "kv_heads": 1, "head_dim": 64, "causal": 1}
 SERVED = {"batch": 2, "heads": 16, "kv_heads": 16, "head_dim": 128}
 CHAIN = ("gk_atomic_packed", "gk_atomic_one_lane", "gk_atomic_lane", "gk_atomic_rotated", "gk_atomic_warp_reduced")
 NO_ATOMIC = ("no_atomic_packed", "no_atomic_lane")
@@ -32,15 +34,26 @@ def test_a_simple_mapping_computes_the_dnf(tmp_path, name, persist):
         assert share(run, problem, knobs, draw) < 1
 
 
+TILED = (
+    ("tiled_recomputed", "float32", CAUSAL, {"ADV_ROWS": 64, "ADV_COLS": 32, "ADV_THREADS": 128}),
+    ("tiled_recomputed", "float64", PAPER, {"ADV_ROWS": 16, "ADV_COLS": 32, "ADV_THREADS": 128}),
+    ("tiled_tensor", "float32", CAUSAL, {"ADV_TILES": 1, "ADV_SPLITS": 4, "ADV_STEP": 16, "ADV_STAGES": 2}),
+    ("tiled_tensor", "float64", PAPER, {"ADV_TILES": 2, "ADV_SPLITS": 2, "ADV_STEP": 16, "ADV_STAGES": 1}),
+    ("tiled_tensor_gq_atomic", "float32", CAUSAL, {"ADV_TILES": 2, "ADV_SPLITS": 2, "ADV_STEP": 16, "ADV_STAGES": 2}),
+    ("tiled_tensor_gq_atomic", "float64", PAPER, {"ADV_TILES": 4, "ADV_SPLITS": 1, "ADV_STEP": 32, "ADV_STAGES": 1}),
+)
+
+
 @needs_compiler
-@pytest.mark.parametrize(("dtype", "rows"), [("float32", 64), ("float64", 16)])
-def test_tiles_compute_the_dnf(tmp_path, dtype, rows):
-    variant, run = VARIANTS["tiled_recomputed"], None
-    shape = {"batch": 1, "heads": 2, "kv_heads": 1, "head_dim": 64, "causal": int(dtype == "float32")}
-    for n, draw in ((1, "normal"), (37, "outlier"), (100, "normal")):
+@pytest.mark.parametrize(
+    ("name", "dtype", "shape", "named"), TILED, ids=lambda one: one if isinstance(one, str) else ""
+)
+def test_tiles_compute_the_dnf(tmp_path, name, dtype, shape, named):
+    variant, run = VARIANTS[name], None
+    for n, draw in ((1, "normal"), (37, "outlier"), (67, "normal")):
         problem = SPEC.problem(n, dtype, **shape)
-        knobs = taken(variant, problem, ADV_ROWS=rows, ADV_COLS=32, ADV_THREADS=128)
-        run = run or emulated(tmp_path, SPEC, variant, problem, knobs)
+        knobs = taken(variant, problem, **named)
+        run = run or emulated(tmp_path, SPEC, variant, problem, knobs, TENSOR_TILES)
         assert share(run, problem, knobs, draw) < 1
 
 
