@@ -7,7 +7,7 @@ from advisor.validate import judge, published
 from advisor.validate.device_common import LARGE_N, both_counted, no_counts, reasons
 from advisor.validate.device_judge import DeviceEvidence, atomics, counted, mechanism, over, quantity
 from advisor.validate.records import NOT_REPRODUCED, NOT_TESTABLE, REPRODUCED
-from advisor.validate.roles import BACKWARD_GK, LANE, PACKED, ROTATED, WARP_REDUCED, Role, playing
+from advisor.validate.roles import BACKWARD_GK, KEPT, ONE_LANE, PACKED, Role, playing
 from advisor.validate.verdicts import PARITY, Case, decided, outside, verdict, within, words
 
 SAME = 0.01
@@ -63,16 +63,14 @@ def follows(two: Role, gk: Role, evidence: DeviceEvidence) -> Case:
 
 
 def absolute(evidence: DeviceEvidence) -> Case:
-    """Whether a mapping has the paper's very count."""
-    found = {
-        role.mapping: atomics(count.call)
-        for role in playing(BACKWARD_GK)
-        if (count := counted(evidence, role, LARGE_N)) is not None
-    }
-    if not any(found.values()):
-        return no_counts(evidence, f"backward at n={LARGE_N}")
-    same = [m for m, value in found.items() if value and abs(value / COUNTED_ATOMICS - 1) < SAME]
-    ours = ", ".join(f"{mapping} {value:.0f}" for mapping, value in found.items() if value is not None)
+    """Whether a mapping has the paper's very count, which grows with n^2."""
+    counts = [(role, counted(evidence, role)) for role in playing(BACKWARD_GK) if role.form == KEPT]
+    found = [(role, c.n, atomics(c.call)) for role, c in counts if c is not None]
+    known = [(role, n, value) for role, n, value in found if value]
+    if not known:
+        return no_counts(evidence, "backward with GK's atomic")
+    same = [role.mapping for role, n, value in known if abs(value / (COUNTED_ATOMICS * (n / LARGE_N) ** 2) - 1) < SAME]
+    ours = ", ".join(f"{role.mapping} {value:.0f} at n={n}" for role, n, value in known)
     if same:
         return Case(ours, REPRODUCED, f"instructions of warps are counted: the paper's are those of {', '.join(same)}")
     return Case(ours, NOT_REPRODUCED, "instructions of warps are counted: 32 lanes in one are one")
@@ -80,9 +78,9 @@ def absolute(evidence: DeviceEvidence) -> Case:
 
 def bottleneck(role: Role, evidence: DeviceEvidence) -> Case:
     """The share of the kernels with reductions in backward's time, and their occupancy beside the others'."""
-    count = counted(evidence, role, LARGE_N)
+    count = counted(evidence, role)
     if count is None:
-        return no_counts(evidence, f"{role.name} at n={LARGE_N}")
+        return no_counts(evidence, role.name)
     timed = [k for k in count.kernels if k.duration_ns is not None and k.achieved_occupancy is not None]
     with_, without = ([k for k in timed if bool(k.global_reductions) is has] for has in (True, False))
     if not with_ or not without:
@@ -96,22 +94,18 @@ def bottleneck(role: Role, evidence: DeviceEvidence) -> Case:
 
 def patterns(evidence: DeviceEvidence) -> Case:
     """Times of backward with GK's atomic where reductions are the same in number and differ in address."""
-    roles = [role for role in playing(BACKWARD_GK) if role.mapping in (PACKED, ROTATED, WARP_REDUCED, LANE)]
-    kept = [(role, counted(evidence, role, LARGE_N)) for role in roles]
-    known = [(role, count.call) for role, count in kept if count is not None and count.call is not None]
-    base = next((atomics(call) for role, call in known if role.mapping == PACKED), None)
-    times = {s.variant: smooth_p25(s.samples_ns) for s in judge.good(evidence.series) if s.problem.n == LARGE_N}
-    told = [
-        f"{role.mapping} {quantity(atomics(call))}, {times[role.name] / 1e6:.3g} ms"
-        for role, call in known
-        if role.name in times
-    ]
-    same = [
-        times[role.name]
-        for role, call in known
-        if base and role.name in times and abs((atomics(call) or 0) / base - 1) < SAME
-    ]
+    roles = [role for role in playing(BACKWARD_GK) if role.form == KEPT and role.mapping != ONE_LANE]
+    packed = next((c for role in roles if role.mapping == PACKED and (c := counted(evidence, role))), None)
+    base = atomics(packed.call) if packed else None
+    if packed is None or not base:
+        return no_counts(evidence, "backward with GK's atomic, packed")
+    n = packed.n
+    times = {s.variant: smooth_p25(s.samples_ns) for s in judge.good(evidence.series, "backward") if s.problem.n == n}
+    counts = [(role, counted(evidence, role, n)) for role in roles if role.name in times]
+    known = [(role, atomics(count.call), times[role.name]) for role, count in counts if count is not None]
+    told = "; ".join(f"{role.mapping} {quantity(value)}, {ns / 1e6:.3g} ms" for role, value, ns in known)
+    same = [ns for _, value, ns in known if value and abs(value / base - 1) < SAME]
     if len(same) < 2:
-        return no_counts(evidence, f"two patterns of backward at n={LARGE_N}")._replace(ours="; ".join(told) or "-")
-    why = f"times of equal counts differ {max(same) / min(same):.1f}-fold; from {SPREAD:g}-fold on"
-    return Case("; ".join(told), verdict(max(same) / min(same) >= SPREAD), why)
+        return no_counts(evidence, f"two patterns of backward at n={n}")._replace(ours=told or "-")
+    why = f"n={n}: times of equal counts differ {max(same) / min(same):.1f}-fold; from {SPREAD:g}-fold on"
+    return Case(told, verdict(max(same) / min(same) >= SPREAD), why)

@@ -12,6 +12,7 @@ from advisor.validate import judge
 from advisor.validate.device_records import Count, Crossing, Device, Grid, Step
 from advisor.validate.records import Estimate, Growth, Series
 from advisor.validate.roles import STEPS, Role, pairs_of
+from advisor.validate.verdicts import APART
 
 
 class DeviceEvidence(NamedTuple):
@@ -53,12 +54,12 @@ def line(found: Iterable[Step], key: str, mapping: str, form: str) -> list[Step]
 
 
 def crossings(found: Sequence[Step]) -> tuple[Crossing, ...]:
-    """Where ratios pass 1 between two sizes."""
+    """Where ratios pass 1 between two sizes at which new and old are told apart."""
     passed = []
     for (key, mapping, form), own in groupby(found, lambda one: (one.step, one.mapping, one.form)):
         for low, high in pairwise(own):
             n = passing((low.n, low.ratio.value), (high.n, high.ratio.value))
-            if n is not None:
+            if n is not None and not any(1 / APART <= one.ratio.value <= APART for one in (low, high)):
                 passed.append(Crossing(key, mapping, form, n, high.ratio.value > 1))
     return tuple(passed)
 
@@ -180,5 +181,5 @@ def grid_words(evidence: DeviceEvidence, role: Role, n: int) -> str:
     if not own or not own[0].launches or not count:
         return ""
     blocks, threads = max(own[0].launches)
-    free = ": some have none, so twice the rows take little more than twice the time" if blocks < count else ""
+    free = ": fewer, so that more rows find free ones and time grows with n" if blocks < count else ""
     return f"{blocks} blocks of {threads} threads on {count} multiprocessors{free}"

@@ -18,7 +18,7 @@ from typing import NamedTuple
 from advisor.kernels.executor import Ask
 from advisor.kernels.gpu import memory, ncu
 from advisor.kernels.gpu.child import environment
-from advisor.kernels.gpu.counters import LIMIT_S, Counted, count_all
+from advisor.kernels.gpu.counters import LIMIT_S, MORE_TIME, Counted, count_all
 from advisor.kernels.gpu.counts import NoCounters, predicted
 from advisor.kernels.gpu.messages import COMPILERS
 from advisor.kernels.gpu.pool import GpuPool
@@ -35,12 +35,10 @@ from advisor.topology.cuda_child import LIBRARIES
 from advisor.validate import cold_child
 from advisor.validate.device_plan import (
     CHAIN,
-    COUNT_SHARE,
-    COUNT_SIZES,
+    COUNT_START_S,
     ON_DEVICE,
     Wanted,
     check_device_request,
-    count_sizes,
     device_cells,
     device_kernels,
     device_problems,
@@ -62,8 +60,10 @@ COLD_STARTS = 3
 
 COLD_LIMIT_S = 20.0
 
-LEAST_COUNT_S = 8.0
-"""A program under ncu imports, compiles and checks before it counts: in less than this nothing comes of it."""
+COUNT_WEIGHT = 2 / 3
+"""Of the weights of all that is timed, the weight of what is counted: two fifths of the time."""
+
+UNLIMITED_S = 1e9
 
 Counting = Callable[[KernelSpec, Sequence[Variant], Sequence[tuple[Problem, Choice]], float], Sequence[Counted]]
 """Counts what choices move on their problems, within so many seconds a program."""
@@ -207,9 +207,10 @@ def _phases(run: Run, jobs: Sequence[Job], lab: Lab, kept: Kept) -> None:
     rest = [job for job in jobs if job.kernel not in CHAIN]
     phases: list[Phase] = [(5.0, partial(sweep, run, deep))] if deep else []
     phases += [(1.0, partial(sweep, run, [job])) for job in rest]
-    counted = [job for job in jobs if job.kernel in COUNT_SIZES]
+    counted = [job for job in jobs if job.kernel in (*CHAIN, "block")]
     if counted:
-        phases.append((3.0 if lab.can_count else 0.1, partial(_count, run, counted, lab, kept)))
+        weight = COUNT_WEIGHT * sum(other for other, _ in phases) if lab.can_count else 0.1
+        phases.append((weight, partial(_count, run, counted, lab, kept)))
     in_turn(run, phases)
 
 
@@ -260,46 +261,43 @@ def _prepared(run: Run, job: Job, until: float) -> None:
 
 
 def _count(run: Run, jobs: Sequence[Job], lab: Lab, kept: Kept, until: float) -> None:
-    """Count each kernel in a program of its own, each with its part of the time that is left."""
-    run.progress.stage("counters", len(jobs))
-    for index, job in enumerate(jobs):
-        limit_s = (until - run.clock()) / (len(jobs) - index)
-        _count_kernel(run, job, lab, kept, limit_s if lab.can_count else LIMIT_S)
-        run.progress.advance(job.kernel)
+    """Count each kernel in a program of its own, which gets the part of what is left that it is expected to need."""
+    named = {job.kernel: job for job in jobs}
+    own_cells = {problem: run.wanted[problem] for job in jobs for problem in job.problems}
+    seconds = until - run.clock() - COUNT_START_S * len(jobs) if lab.can_count else UNLIMITED_S
+    wanted, left_out = to_count(own_cells, run.found.series, max(0.0, seconds))
+    costs = {
+        kernel: COUNT_START_S + sum(w.cost_s for w in wanted if w.problem.kernel == kernel)
+        for kernel in named
+        if any(w.problem.kernel == kernel for w in wanted)
+    }
+    run.found.missing += [f"counters of {group}: no time" for group in left_out]
+    run.progress.stage("counters", len(costs))
+    while costs:
+        kernel = min(costs, key=lambda name: costs[name])
+        limit_s = max(0.0, run.end - run.clock()) * costs[kernel] / sum(costs.values())
+        del costs[kernel]
+        _count_kernel(run, named[kernel], [w for w in wanted if w.problem.kernel == kernel], lab, kept, limit_s)
+        run.progress.advance(kernel)
 
 
-def _count_kernel(run: Run, job: Job, lab: Lab, kept: Kept, limit_s: float) -> None:
-    sizes = count_sizes(job.kernel, job.problems)
-    listed = [
-        one
-        for problem in job.problems
-        if problem.n in sizes
-        for one in to_count(problem, run.wanted[problem], run.found.series)
-    ]
-    fit = [one for one in listed if one.cost_s < COUNT_SHARE * limit_s]
-    left = [f"{one.cell.name} n={one.problem.n}" for one in listed if one not in fit]
-    if left:
-        run.found.missing.append(f"counters of {job.kernel}: no time for {', '.join(left)}")
-    if not fit:
-        return
-    if limit_s < LEAST_COUNT_S:
+def _count_kernel(run: Run, job: Job, wanted: Sequence[Wanted], lab: Lab, kept: Kept, limit_s: float) -> None:
+    """Count some cells of one kernel, the cheapest first: what a program has no time for is told without figures."""
+    if lab.can_count and limit_s < COUNT_START_S:
         run.found.missing.append(f"counters of {job.kernel}: no time ({limit_s:.0f} s)")
         return
-    asked = [(one.problem._replace(regime="cold"), one.cell.choice) for one in sorted(fit, key=lambda o: o.cost_s)]
-    _keep(run, job, fit, dict(zip(asked, lab.counting(job.spec, job.variants, asked, limit_s), strict=True)), kept)
-
-
-def _keep(run: Run, job: Job, fit: Sequence[Wanted], found: dict[tuple[Problem, Choice], Counted], kept: Kept) -> None:
-    """Counts as records; what everybody here is refused is said once, other failures one by one."""
-    for one in fit:
-        outcome = found[one.problem._replace(regime="cold"), one.cell.choice]
+    ordered = sorted(wanted, key=lambda one: one.cost_s)
+    asked = [(one.problem._replace(regime="cold"), one.cell.choice) for one in ordered]
+    outcomes = lab.counting(job.spec, job.variants, asked, min(LIMIT_S, limit_s) if lab.can_count else LIMIT_S)
+    failed: dict[str, list[str]] = {}
+    for one, outcome in zip(ordered, outcomes, strict=True):
+        kept.counts.append(_counted(job, one.problem, one.cell, outcome))
         if isinstance(outcome, NoCounters):
-            if outcome.everywhere:
+            if outcome.everywhere and outcome.remedy != MORE_TIME:
                 kept.uncounted, kept.remedy = outcome.reason, outcome.remedy
             else:
-                what = f"{job.kernel} {one.cell.name} n={one.problem.n}"
-                run.found.missing.append(f"counters of {what}: {outcome.reason}")
-        kept.counts.append(_counted(job, one.problem, one.cell, outcome))
+                failed.setdefault(outcome.reason, []).append(f"{one.cell.name} n={one.problem.n}")
+    run.found.missing += [f"counters of {job.kernel}: {', '.join(of)}: {reason}" for reason, of in failed.items()]
 
 
 def _counted(job: Job, problem: Problem, one: Cell, outcome: Counted) -> Count:
@@ -307,4 +305,4 @@ def _counted(job: Job, problem: Problem, one: Cell, outcome: Counted) -> Count:
     where = (job.kernel, one.name, problem.n)
     if isinstance(outcome, NoCounters):
         return Count(*where, None, (), beside, outcome.reason)
-    return Count(*where, outcome.call, outcome.kernels, beside)
+    return Count(*where, outcome.call, outcome.kernels, beside, seconds=outcome.seconds)

@@ -39,6 +39,7 @@ class Count(NamedTuple):
         kernels: each kernel of the call.
         predicted: by the DNF's cost function and the variant's header; None where a header's expression has no value.
         reason: why there are no counters.
+        seconds: wall time that counting took; of several choices counted together, their share.
     """
 
     kernel: str
@@ -48,6 +49,7 @@ class Count(NamedTuple):
     kernels: tuple[Kernel, ...]
     predicted: Predicted | None
     reason: str = ""
+    seconds: float | None = None
 
 
 class DeviceMeasured(NamedTuple):

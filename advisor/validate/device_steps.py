@@ -119,4 +119,6 @@ def _bytes_and_time(new: Role, old: Role, evidence: DeviceEvidence) -> tuple[flo
     ours = f"{quantity(a, 'B')} beside {quantity(b, 'B')}: {a / b:.2f}x; time {words(time)}x (n={pair[0].n})"
     if time is None:
         return Case(ours, NOT_TESTABLE, "not both were timed at that n")
+    if pair[0].n < LARGE_N:
+        return Case(ours, NOT_TESTABLE, f"counted under n={LARGE_N}, where the L2 holds what is kept: more --budget")
     return a / b, time, ours

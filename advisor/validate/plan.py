@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -11,6 +12,9 @@ from advisor.records import Build, Choice, Machine, Problem, Process, Team
 from advisor.search.space import OVERSUBSCRIBE, SpaceOptions, cpu_budget, processes
 from advisor.search.space import teams as all_teams
 from advisor.topology.placement import UNPINNED
+
+MORE_GROWTH = 0.15
+"""Added to an exponent that was seen: a mapping that fills a device only now grows faster from there on."""
 
 LEAST_ROUNDS, MOST_ROUNDS = 5, 9
 """Interleaved rounds of a group. Fewer than five give no interval worth printing; nine are the least that ranks."""
@@ -25,19 +29,29 @@ class Pace(NamedTuple):
         flops_per_ns: assumed of a thread, or of a device, where nothing was measured yet: what plain code reaches, so
             that large first sizes are not begun in vain.
         reference_flops_per_ns: speed at which inputs and the float64 reference of a problem are made; once a problem.
+        ask_s: a cell's turn in a round without its calls: messages, pinning, comparing outputs; until it was seen.
+        least_growth: exponent of time in flops that is expected at least; 1: in proportion, whatever was seen.
     """
 
     look_rounds: int
     round_calls: int
     flops_per_ns: float
     reference_flops_per_ns: float
+    ask_s: float = 0.01
+    least_growth: float = 1.0
+
+
+class Known(NamedTuple):
+    """The last figure of a cell: its problem, ns of a call, and the exponent by which it is expected to grow with the
+    flops."""
+
+    problem: Problem
+    ns: float
+    growth: float = 1.0
 
 
 ON_CPUS = Pace(2, 2, 1.0, 2.0)
 """Calls of a round with a warm-up; edge problems are checked too."""
-
-ASK_S = 0.01
-"""A cell's turn in a round without its calls: messages, pinning, comparing the outputs. Replaced by what was seen."""
 
 
 class Cell(NamedTuple):
@@ -124,7 +138,7 @@ def expected_ns(
     spec: KernelSpec,
     problem: Problem,
     one: Cell,
-    before: Mapping[tuple[str, int], tuple[Problem, float]],
+    before: Mapping[tuple[str, int], Known],
     pace: Pace = ON_CPUS,
 ) -> float:
     """Time of a call: the last size's, grown with the flops; from the flops alone where there is none.
@@ -133,13 +147,22 @@ def expected_ns(
         spec: the kernel's spec.
         problem: what is to be measured.
         one: variant and team.
-        before: (name, threads) -> the last problem measured and its time in ns.
+        before: (name, threads) -> the last figure.
         pace: for its speed.
     """
     known = before.get((one.name, one.threads))
     if known is not None:
-        return known[1] * spec.flops(problem) / spec.flops(known[0])
+        return float(known.ns * (spec.flops(problem) / spec.flops(known.problem)) ** known.growth)
     return spec.flops(problem) / pace.flops_per_ns / max(1, one.threads)
+
+
+def learned(spec: KernelSpec, problem: Problem, ns: float, earlier: Known | None, pace: Pace = ON_CPUS) -> Known:
+    """A new last figure: it is expected to grow as it did since the earlier one and a little more, at most with the
+    flops."""
+    if earlier is None or pace.least_growth >= 1 or spec.flops(problem) <= spec.flops(earlier.problem):
+        return Known(problem, ns)
+    seen = math.log(ns / earlier.ns) / math.log(spec.flops(problem) / spec.flops(earlier.problem))
+    return Known(problem, ns, min(1.0, max(pace.least_growth, seen + MORE_GROWTH)))
 
 
 def turns(rounds: int, pace: Pace = ON_CPUS) -> int:
@@ -147,7 +170,7 @@ def turns(rounds: int, pace: Pace = ON_CPUS) -> int:
     return rounds - 1 + pace.look_rounds
 
 
-def cell_s(expected: float, ask_s: float = ASK_S, rounds: int = LEAST_ROUNDS, pace: Pace = ON_CPUS) -> float:
+def cell_s(expected: float, ask_s: float = ON_CPUS.ask_s, rounds: int = LEAST_ROUNDS, pace: Pace = ON_CPUS) -> float:
     """Seconds that a cell takes with so many rounds, its call expected to take so many ns."""
     return turns(rounds, pace) * (ask_s + pace.round_calls * expected * 1e-9)
 

@@ -11,7 +11,7 @@ from advisor.kernels.variant import Variant
 from advisor.records import Machine, Problem, Team
 from advisor.search.request import Progress
 from advisor.search.space import SpaceOptions, cpu_budget
-from advisor.validate.plan import ON_CPUS, Cell, Pace
+from advisor.validate.plan import ON_CPUS, Cell, Known, Pace
 from advisor.validate.records import Floor, Node, Series, StackCheck, Window
 
 GRACE_S = 1.0
@@ -50,7 +50,7 @@ class Found:
 
 
 class Run(NamedTuple):
-    """What all phases share. `before`: the last problem and time in ns of each (kernel, name, threads).
+    """What all phases share. `before`: the last figure of each (kernel, name, threads).
 
     `teams`: of each kernel.
     `ask_s`: what a turn of a cell of each kernel cost at the last n beside its calls.
@@ -66,7 +66,7 @@ class Run(NamedTuple):
     progress: Progress
     clock: Callable[[], float]
     found: Found
-    before: dict[str, dict[tuple[str, int], tuple[Problem, float]]]
+    before: dict[str, dict[tuple[str, int], Known]]
     ask_s: dict[str, float]
     wanted: dict[Problem, tuple[Cell, ...]]
     end: float

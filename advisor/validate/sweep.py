@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from advisor.records import Problem
 from advisor.search.samples import smooth_p25
-from advisor.validate.plan import ASK_S, Cell, cell_s, expected_ns, fitting, turns
+from advisor.validate.plan import ON_CPUS, Cell, cell_s, expected_ns, fitting, learned, turns
 from advisor.validate.race import Taken, race, series
 from advisor.validate.run import Job, Run
 
@@ -40,7 +40,7 @@ def _costs(run: Run, job: Job, problem: Problem) -> tuple[float, dict[Cell, floa
     """Seconds that inputs and reference take, and each cell with its least rounds."""
     wanted = run.wanted[problem]
     before = run.before.get(job.kernel, {})
-    ask_s = run.ask_s.get(job.kernel, ASK_S)
+    ask_s = run.ask_s.get(job.kernel, run.pace.ask_s)
     fixed_s = job.spec.flops(problem) / run.pace.reference_flops_per_ns * 1e-9
     expected = {one: expected_ns(job.spec, problem, one, before, run.pace) for one in wanted}
     return fixed_s, {one: cell_s(call_ns, ask_s, pace=run.pace) for one, call_ns in expected.items()}
@@ -74,10 +74,11 @@ def _learn(run: Run, job: Job, problem: Problem, taken: Taken, spent_s: float) -
     """What the next n of this kernel is expected to cost."""
     before = run.before.setdefault(job.kernel, {})
     for one, samples in taken.samples.items():
-        before[one.name, one.threads] = problem, smooth_p25(samples)
+        key = one.name, one.threads
+        before[key] = learned(job.spec, problem, smooth_p25(samples), before.get(key), run.pace)
         spent_s -= cell_s(smooth_p25(samples), 0.0, len(samples), run.pace)
     asked = sum(turns(len(samples), run.pace) for samples in taken.samples.values())
-    run.ask_s[job.kernel] = max(ASK_S, spent_s / max(1, asked))
+    run.ask_s[job.kernel] = max(ON_CPUS.ask_s, spent_s / max(1, asked))
 
 
 def _note_left_out(run: Run, problem: Problem, left_out: Sequence[Cell], costs: dict[Cell, float]) -> None:

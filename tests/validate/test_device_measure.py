@@ -7,13 +7,23 @@ import json
 import pytest
 from device_lab import FORBIDDEN, MACHINE, TOOLS, FakeLab, counters
 from gpu_fixtures import H200
+from made_up import made
 
 from advisor.errors import BadInput, UnknownName
 from advisor.kernels import registry
+from advisor.kernels.gpu.counters import MORE_TIME
 from advisor.kernels.gpu.counts import NoCounters
 from advisor.kernels.header import GPU_LANGUAGES
 from advisor.kernels.variant import variants
-from advisor.validate.device_plan import BLOCK_SIZES, count_sizes, device_cells, device_problems, grids, own
+from advisor.validate.device_plan import (
+    BLOCK_SIZES,
+    count_group,
+    device_cells,
+    device_problems,
+    grids,
+    own,
+    to_count,
+)
 from advisor.validate.device_report import SCHEMA, device_document, device_report
 from advisor.validate.device_show import device_shown
 from advisor.validate.plan import LEAST_ROUNDS, MOST_ROUNDS
@@ -70,22 +80,54 @@ def test_decode_is_in_float32_and_sizes_are_the_papers():
     assert [p.n for p in device_problems(Request(), "forward")[1]] == [64 << i for i in range(8)]
 
 
-def test_what_is_counted_is_what_ran_cold_at_the_papers_sizes():
+def test_what_is_counted_is_what_ran_cold_at_one_n():
     lab = FakeLab(statuses=lambda p, c: "wrong" if c.build.variant == "packed" else "ok")
     found = lab.run(kernels=("forward",), sizes=(64, 2048, 4096), budget_s=10_000)
-    assert {p.regime for p, _ in lab.asked} == {"cold"}
-    assert {p.n for p, _ in lab.asked} == {2048, 4096}
+    assert {(p.regime, p.n) for p, _ in lab.asked} == {("cold", 4096)}
     assert "packed" not in {c.build.variant for _, c in lab.asked}
     assert {c.variant for c in found.counts} == {c.build.variant for _, c in lab.asked}
     assert {s.variant for s in found.series if s.status == "wrong"} == {"packed"}
     assert all(c.call.dram_read_bytes == 5e8 and c.predicted.dram_written_bytes > 0 for c in found.counts)
 
 
-def test_sizes_that_are_counted():
-    spec = registry.spec("fused")
-    asked = [spec.problem(n, dtype="float64") for n in (64, 1024)]
-    assert count_sizes("fused", asked) == (1024,), "the largest where the paper's were not measured"
-    assert count_sizes("decode", asked) == ()
+def test_of_the_gradients_each_mapping_is_counted_at_one_n_in_both_kernels():
+    lab = FakeLab(times=lambda p, c: 60.0 * p.n**2 if "packed" in c.build.variant else float(p.n**2))
+    lab.run(kernels=("backward", "fused"), sizes=(512, 1024, 2048), budget_s=90)
+    sizes = {}
+    for problem, choice in lab.asked:
+        sizes.setdefault(choice.build.variant, set()).add(problem.n)
+    assert sizes["gk_atomic_packed"] == sizes["fused_two_atomics_packed"] == sizes["gk_atomic_rotated"]
+    assert sizes["gk_atomic_one_lane"] == sizes["fused_two_atomics_one_lane"] == {2048}
+    assert sizes["gk_atomic_lane"] == {2048} | sizes["gk_atomic_packed"], "beside packed rows too: another pattern"
+    assert max(sizes["gk_atomic_packed"]) < 2048, "slow mappings at a smaller n"
+    assert "fused_no_atomic_recomputed_packed" not in sizes
+
+
+def test_groups_without_time_are_told():
+    spec = registry.spec("forward")
+    problems = [spec.problem(n, dtype="float64") for n in (512, 4096)]
+    cells = {p: device_cells(H200, spec, own("forward"), p, TOOLS) for p in problems}
+    series = [made("forward", c.name, p.n, 0, 1e9)._replace(problem=p) for p in problems for c in cells[p]]
+    wanted, left = to_count(cells, series, 1.0)
+    assert (wanted, left) == ((), ("forward",))
+    wanted, left = to_count(cells, series, 1e9)
+    assert {w.problem.n for w in wanted} == {4096}
+    assert left == ()
+
+
+@pytest.mark.parametrize(
+    ("kernel", "name", "group"),
+    [
+        ("block", "anything", "block"),
+        ("decode", "split_w1", None),
+        ("backward", "gk_atomic_rotated", "packed"),
+        ("backward", "gk_atomic_packed ADV_PERSIST=0", None),
+        ("backward", "gk_atomic_lane ADV_PERSIST=0", "lane"),
+        ("fused", "tiled", "tiled"),
+    ],
+)
+def test_what_is_counted_together(kernel, name, group):
+    assert count_group(kernel, name) == group
 
 
 def test_without_permission_times_are_there_and_counts_say_what_headers_predict():
@@ -96,6 +138,18 @@ def test_without_permission_times_are_there_and_counts_say_what_headers_predict(
     assert found.series
     assert found.counts
     assert all(c.call is None and c.predicted.atomics >= 0 for c in found.counts)
+
+
+def test_a_program_that_was_ended_says_nothing_of_the_others():
+    late = NoCounters("ncu was ended after 10 s", MORE_TIME)
+
+    def some(problem, choice):
+        return late if problem.kernel == "backward" else counters()
+
+    found = FakeLab(counted=some).run(kernels=("backward", "fused"), sizes=(2048,), budget_s=10_000)
+    assert found.uncounted == ""
+    assert [m for m in found.missing if m.startswith("counters of backward: ") and m.endswith("after 10 s")]
+    assert {c.call is None for c in found.counts if c.kernel == "fused"} == {False}
 
 
 def test_one_that_cannot_be_counted_is_named():
@@ -127,11 +181,12 @@ def test_slow_calls_get_few_rounds_and_no_interval():
     assert ("few rounds" in shown) == (max(rounds) < LEAST_ROUNDS)
 
 
-def test_counting_never_begins_without_time_and_slow_choices_are_not_counted():
+def test_counting_keeps_to_what_is_left():
     lab = FakeLab(times=lambda p, c: 1.5e9 if c.build.variant == "packed" else 1e6)
     found = lab.run(kernels=("forward",), sizes=(4096,), budget_s=100)
-    assert "packed" not in {c.build.variant for _, c in lab.asked}
-    assert [m for m in found.missing if m.startswith("counters of forward: no time for packed")]
+    assert (lab.asked, found.missing) == ([], ("counters of forward: no time",))
+    lab.run(kernels=("forward",), sizes=(4096,), budget_s=1000)
+    assert "packed" in {c.build.variant for _, c in lab.asked}
     assert all(limit <= 100 for limit in lab.limits)
 
 
