@@ -9,7 +9,8 @@ from typing import NamedTuple
 
 from advisor.kernels.gpu.tools import gpu_tools
 from advisor.kernels.header import GPU_LANGUAGES, Variant
-from advisor.kernels.registry import spec as spec_of
+from advisor.kernels.registry import spec
+from advisor.kernels.spec import KernelSpec
 from advisor.kernels.variant import variants
 from advisor.records import Problem
 
@@ -46,6 +47,12 @@ class Cell(NamedTuple):
     dtype: str
     shape: dict[str, int]
     sizes: tuple[int, ...]
+
+
+@functools.cache
+def spec_of(kernel: str) -> KernelSpec:
+    """The spec of a kernel, found once; `read` is the read floor."""
+    return spec(kernel, (FLOOR_FOLDER,) if kernel == "read" else ())
 
 
 def _decode() -> dict[str, Cell]:

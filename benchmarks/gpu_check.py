@@ -8,12 +8,13 @@ of the time goes to other knobs than the defaults, one problem each. A worker th
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import as_completed
 from typing import Any, NamedTuple
 
-from gpu_cells import CHAIN, shape_of
+from gpu_cells import CHAIN, shape_of, spec_of
 from gpu_crew import Crew, shares
 from kernel_race import Deadline
 
@@ -24,8 +25,7 @@ from advisor.kernels.gpu.tools import gpu_tools
 from advisor.kernels.header import GPU_LANGUAGES, LIBRARY_GPU_LANGUAGES, Variant, read_variant
 from advisor.kernels.libraries import FLAGS
 from advisor.kernels.registry import folders, is_source
-from advisor.kernels.registry import spec as spec_of
-from advisor.kernels.variant import knob_sets
+from advisor.kernels.variant import is_valid, knob_sets
 from advisor.records import Build, Choice, Machine, Measurement, Pairs, Problem
 
 KERNELS = (*CHAIN, "norm_linear", "decode")
@@ -33,7 +33,9 @@ KERNELS = (*CHAIN, "norm_linear", "decode")
 
 CHECK_S, TIMED_S = 25.0, 30.0
 EDGE_N = (131, 17, 1)
-TIMED = (64, 512, 2048)
+TIMED, SERVED_N = (2048, 64, 512), 2048
+"""n of the paper's shape, and of the served one."""
+
 MOST_SHAPES = 3
 """Shapes on which a variant is checked that is compiled for each shape apart."""
 
@@ -115,10 +117,12 @@ def choice_of(variant: Variant, knobs: Pairs) -> Choice | None:
 
 def usual(variant: Variant, problem: Problem) -> Pairs | None:
     """The default knobs, or the first valid ones; None where the variant does not take the problem."""
-    sets = knob_sets(variant, problem)
-    return variant.defaults if variant.defaults in sets else next(iter(sets), None)
+    if is_valid(variant, problem, variant.defaults):
+        return variant.defaults
+    return next(iter(knob_sets(variant, problem)), None)
 
 
+@functools.cache
 def problems(task: Task) -> list[tuple[Problem, str]]:
     """What a variant is checked on, with the draw of inputs, the paper's shape first."""
     spec, variant = spec_of(task.variant.kernel), task.variant
@@ -137,13 +141,16 @@ def problems(task: Task) -> list[tuple[Problem, str]]:
 
 
 def timed_problems(task: Task) -> list[Problem]:
-    """What a variant is timed on: the paper's shape, and where it takes no more than 16 bits the served one too."""
-    spec, names = spec_of(task.variant.kernel), "PS" if task.dtype in ("bfloat16", "float16") else "P"
-    shapes = [shape_of(task.variant.kernel, name) for name in names] if task.variant.kernel in CHAIN else [{}]
-    found = [spec.problem(n, task.dtype, "warm", **shape) for shape in shapes for n in TIMED]
+    """What a variant of the chain is timed on: the paper's shape, and in 16 bits the served one too."""
+    kernel, dtype = task.variant.kernel, task.dtype
+    if kernel not in CHAIN:
+        return []
+    shapes = [("P", n) for n in TIMED] + [("S", SERVED_N)] * (dtype in ("bfloat16", "float16"))
+    found = [spec_of(kernel).problem(n, dtype, "warm", **shape_of(kernel, name)) for name, n in shapes]
     return [one for one in found if usual(task.variant, one) is not None]
 
 
+@functools.cache
 def others(task: Task) -> list[tuple[Problem, Pairs]]:
     """Knob sets beside the usual ones, each on one problem."""
     found = problems(task)
@@ -258,16 +265,20 @@ def checks(run: Checking, wanted: Sequence[Task]) -> None:
 
 
 def timings(run: Checking) -> None:
-    """Take times, one worker at a time; those of variants that were right first."""
-    for task in sorted(run.rows, key=lambda one: not is_right(run.rows[one])):
-        row = run.rows[task]
+    """Take times, one worker at a time: of each problem those of all variants, which share its operands."""
+    able = [task for task, row in run.rows.items() if sum(one.status in FATAL for one in row["checks"]) < MOST_CRASHES]
+    wanted: dict[Problem, list[Task]] = {}
+    for task in able:
         for problem in timed_problems(task):
-            if run.deadline.left_s() > 1.0 and sum(one.status in FATAL for one in row["checks"]) < MOST_CRASHES:
+            wanted.setdefault(problem, []).append(task)
+    for problem in sorted(wanted, key=lambda one: (TIMED.index(one.n), one.kernel, one.dtype)):
+        for task in wanted[problem]:
+            if run.deadline.left_s() > 1.0:
                 do = lambda pool, t=task, p=problem: timed(pool, t, p)  # noqa: E731
-                row["times"].append(run.crew.submit(task.variant.kernel, do).result())
-        if row["times"]:
-            run.keep(task, plain(row))
-            print(line(task, row), flush=True)
+                run.rows[task]["times"].append(run.crew.submit(problem.kernel, do).result())
+    for task in able:
+        run.keep(task, plain(run.rows[task]))
+        print(line(task, run.rows[task]), flush=True)
 
 
 def knobs_too(run: Checking) -> None:

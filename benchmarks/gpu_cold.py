@@ -11,7 +11,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from gpu_cells import known_of, problem_of
+from gpu_cells import known_of, problem_of, spec_of
 from gpu_race import label
 from kernel_race import Refused
 
@@ -23,7 +23,6 @@ from advisor.kernels.gpu.messages import Hello, encode
 from advisor.kernels.gpu.pool import GpuPool
 from advisor.kernels.header import Variant
 from advisor.kernels.registry import origin
-from advisor.kernels.registry import spec as spec_of
 from advisor.records import Choice, Machine, Problem
 from advisor.search.space import default_choice, space, space_options
 

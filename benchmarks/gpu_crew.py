@@ -12,9 +12,10 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from typing import Any, NamedTuple
 
+from gpu_cells import spec_of
+
 from advisor.kernels.gpu.pool import GpuPool
 from advisor.kernels.header import Variant
-from advisor.kernels.registry import spec as spec_of
 from advisor.records import Choice, Gpu, Problem
 
 WORKERS = 12

@@ -10,7 +10,7 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from gpu_cells import FLOOR_FOLDER, REGIME, known_of
+from gpu_cells import REGIME, known_of, spec_of
 from kernel_race import Deadline, Refused
 
 from advisor.codec import from_json
@@ -28,7 +28,6 @@ from advisor.kernels.gpu.tools import gpu_tools
 from advisor.kernels.gpu.worker import serve
 from advisor.kernels.header import Variant
 from advisor.kernels.messages import decode
-from advisor.kernels.registry import spec as spec_of
 from advisor.kernels.spec import KernelSpec
 from advisor.policy.learn import choose
 from advisor.policy.store import load_table
@@ -138,7 +137,7 @@ def arenas(gpu: Gpu, driver: Driver, kernels: Iterable[str]) -> dict[str, Arena]
     """Some kernels on a driver of this process."""
     found = {}
     for kernel in dict.fromkeys(kernels):
-        spec, known = spec_of(kernel, (FLOOR_FOLDER,) if kernel == FLOOR else ()), known_of(kernel)
+        spec, known = spec_of(kernel), known_of(kernel)
         pool = GpuPool(gpu, spec, known)
         pool.crew = Own(Bench(driver, spec, 0))  # type: ignore[assignment]  # it has what a pool asks of a crew
         found[kernel] = Arena(spec, known, pool)

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from gpu_cells import CELLS, known_of, problem_of
+from gpu_cells import CELLS, known_of, problem_of, spec_of
 from gpu_ground import FLOOR, Ground, Tuned, table_choice, tuned, warps
 from kernel_race import Refused
 
@@ -20,7 +20,6 @@ from advisor.kernels.executor import Ask
 from advisor.kernels.gpu.memory import is_evicted, sets
 from advisor.kernels.header import LIBRARY_GPU_LANGUAGES
 from advisor.kernels.memory import operand_bytes
-from advisor.kernels.registry import spec as spec_of
 from advisor.records import Choice, Machine, Measurement, Problem
 from advisor.search.protocol import RACE_SAMPLE_S
 from advisor.search.samples import p25

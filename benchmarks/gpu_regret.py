@@ -14,13 +14,12 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-from gpu_cells import CELLS, known_of, problem_of
+from gpu_cells import CELLS, known_of, problem_of, spec_of
 from gpu_crew import ahead
 from tune_rows import Exhausted, Ground, Spent, exhaustive, fresh_race, ours, regrets
 
 from advisor.codec import digest, to_json
 from advisor.kernels.gpu.pool import GpuPool
-from advisor.kernels.registry import spec as spec_of
 from advisor.records import Choice, Machine, Problem
 from advisor.search.log import Log
 from advisor.search.look import Place

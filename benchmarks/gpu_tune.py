@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-from gpu_cells import CELLS, REGIME, known_of, problem_of
+from gpu_cells import CELLS, REGIME, known_of, problem_of, spec_of
 from gpu_ground import DEVICE, LOG, POLICY, conditions_of, log_of
 from gpu_spares import Spares
 from kernel_race import Refused
@@ -24,7 +24,6 @@ from advisor.kernels.gpu.messages import Compile, Hello
 from advisor.kernels.gpu.pool import GpuPool
 from advisor.kernels.header import OWN_GPU_LANGUAGES
 from advisor.kernels.registry import origin
-from advisor.kernels.registry import spec as spec_of
 from advisor.records import Machine, pairs
 from advisor.search.request import Silent
 from advisor.search.space import space, space_options

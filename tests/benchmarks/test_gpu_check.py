@@ -49,6 +49,8 @@ def device(monkeypatch):
     monkeypatch.setattr(gpu_check, "gpu_tools", lambda: TOOLS)
     monkeypatch.setattr(gpu_check, "EDGE_N", (17,))
     monkeypatch.setattr(gpu_check, "TIMED", (64,))
+    timed = [gpu_check.spec_of("decode").problem(64, dtype, "warm") for dtype in ("float32", "float16")]
+    monkeypatch.setattr(gpu_check, "timed_problems", lambda task: [one for one in timed if one.dtype == task.dtype])
     monkeypatch.setattr(gpu, "device_machine", lambda: MACHINE)
     whole = gpu_check.tasks
 
@@ -58,6 +60,7 @@ def device(monkeypatch):
         return [one for one in wanted if one.dtype in ("float32", "float16")], broken
 
     edges, others = gpu_check.problems, gpu_check.others
+    edges.cache_clear()
     monkeypatch.setattr(gpu_check, "tasks", few)
     monkeypatch.setattr(gpu_check, "problems", lambda task: edges(task)[-3:])
     monkeypatch.setattr(gpu_check, "others", lambda task: others(task)[:2])
@@ -151,17 +154,14 @@ def test_workers_are_dealt_by_tasks_and_every_kernel_has_one():
     assert gpu_check.shares(["a"] * 9 + ["b"] * 3 + ["c"], 12) == {"a": 8, "b": 3, "c": 1}
 
 
-@pytest.mark.parametrize(("dtype", "count"), [("float64", 1), ("float32", 1), ("bfloat16", 2), ("float16", 2)])
-def test_timed_problems_are_the_papers_and_for_sixteen_bits_the_served_ones(dtype, count, monkeypatch):
-    asked = []
-    monkeypatch.setattr(
-        gpu_check, "spec_of", lambda kernel: types.SimpleNamespace(problem=lambda *a, **k: asked.append((a, k)))
-    )
+@pytest.mark.parametrize(("dtype", "served"), [("float64", 0), ("float32", 0), ("bfloat16", 1), ("float16", 1)])
+def test_timed_problems_are_the_papers_and_for_sixteen_bits_a_served_one(dtype, served, monkeypatch):
     monkeypatch.setattr(gpu_check, "usual", lambda *_: ())
-    variant = types.SimpleNamespace(kernel="mlp")
-    assert len(gpu_check.timed_problems(gpu_check.Task(variant, dtype))) == count * len(gpu_check.TIMED)
-    assert {named["d_model"] for _, named in asked} == {64, 2048} if count > 1 else {64}
-    assert {told for told, _ in asked} == {(n, dtype, "warm") for n in gpu_check.TIMED}
+    task = gpu_check.Task(types.SimpleNamespace(kernel="forward"), dtype)
+    listed = gpu_check.timed_problems(task)
+    assert [one.dims()["head_dim"] for one in listed] == [64] * 3 + [128] * served
+    assert {one.n for one in listed} == set(gpu_check.TIMED)
+    assert not gpu_check.timed_problems(task._replace(variant=types.SimpleNamespace(kernel="decode")))
 
 
 def test_the_command_takes_kernels():
