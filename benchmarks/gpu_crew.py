@@ -18,7 +18,7 @@ from advisor.kernels.gpu.pool import GpuPool
 from advisor.kernels.header import Variant
 from advisor.records import Choice, Gpu, Problem
 
-WORKERS = 12
+WORKERS = 14
 """Workers at a time: a library's import takes one CPU some seconds, and a machine with a GPU has 16 and more."""
 
 CHECK_S = 60.0

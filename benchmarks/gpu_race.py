@@ -18,7 +18,8 @@ from kernel_race import Refused
 from advisor.codec import to_json
 from advisor.kernels.executor import Ask
 from advisor.kernels.gpu.memory import is_evicted, sets
-from advisor.kernels.header import LIBRARY_GPU_LANGUAGES
+from advisor.kernels.gpu.source import options as compiler_options
+from advisor.kernels.header import LIBRARY_GPU_LANGUAGES, OWN_GPU_LANGUAGES
 from advisor.kernels.memory import operand_bytes
 from advisor.records import Choice, Machine, Measurement, Problem
 from advisor.search.protocol import RACE_SAMPLE_S
@@ -260,20 +261,22 @@ MOST_AHEAD = 24
 
 
 def to_compile(folder: str, machine: Machine, labels: Sequence[str]) -> list[tuple[Problem, Choice]]:
-    """What the next part calls of Triton: of a tuned cell the table's choices and the best looks, else a share of its
-    choices, evenly apart. Other languages compile in a moment, or bring compiled code."""
-    found: dict[tuple[Problem, Choice], None] = {}
+    """What the next part calls of ours, each program once: of a tuned cell the table's choices and the best looks, else
+    a share of its choices, evenly apart. Libraries bring compiled code."""
+    found: dict[Any, tuple[Problem, Choice]] = {}
     options = space_options(machine)
     kernels = dict.fromkeys(CELLS[label].kernel for label in labels)
     left = {kernel: tuned(folder, kernel) for kernel in kernels}
     for label in labels:
         kernel = CELLS[label].kernel
-        late = tuple(one for one in known_of(kernel) if one.language == "triton")
+        own = {one.name: one for one in known_of(kernel) if one.language in OWN_GPU_LANGUAGES}
         problem = problem_of(label, AHEAD_N, "warm")
-        choices = space(machine, spec_of(kernel), late, problem, options)
-        wanted = after(left[kernel], label, choices) or spread(choices, MOST_AHEAD)
-        found |= dict.fromkeys((problem, choice) for choice in wanted)
-    return list(found)
+        choices = space(machine, spec_of(kernel), tuple(own.values()), problem, options)
+        for choice in after(left[kernel], label, choices) or spread(choices, MOST_AHEAD):
+            variant, knobs = own[choice.build.variant], choice.build.knobs
+            program = compiler_options(variant, problem, knobs) if variant.launch else (problem, knobs)
+            found.setdefault((kernel, variant.name, program), (problem, choice))
+    return list(found.values())
 
 
 def after(left: Tuned, label: str, choices: Sequence[Choice]) -> list[Choice]:

@@ -1,0 +1,138 @@
+"""Races of kernels other than decode: who stands for what, what is compiled ahead, which counters are wanted."""
+
+import gpu_cells
+import gpu_counters
+import gpu_crew
+import gpu_ground
+import gpu_judge
+import gpu_race
+import pytest
+from gpu_bench_fixtures import STATE
+from gpu_machine_fixtures import MACHINE
+from gpu_rows import Row
+from gpu_stub_fixtures import ALL, stub_ground
+
+from advisor.records import Measurement
+
+NOTHING = gpu_ground.Tuned(None, {})
+
+
+def time_ns(problem, choice):
+    """Libraries take 1000 ns, naive pairs 900, other own variants 800."""
+    name = choice.build.variant
+    return 1000.0 if name.startswith(("sdpa", "torch")) else 900.0 if name.startswith("pair") else 800.0
+
+
+@pytest.mark.parametrize(("n", "slow"), [(64, True), (512, False)])
+def test_fused_races_beside_the_naive_pair_and_slow_mappings_only_where_n_is_small(n, slow):
+    at = stub_ground(time_ns, "fused", options=ALL)
+    data, _ = gpu_race.measure(at, NOTHING, "fused-f64-P", n)
+    roles = {role: one for one in data["entrants"] for role in one["roles"]}
+    assert {"own", "naive", "fused", "library"} <= set(roles)
+    assert roles["naive"]["name"].startswith("pair")
+    assert not roles["fused"]["name"].startswith("pair")
+    looked = {choice.build.variant for _, choice in at.arenas["fused"].pool.asked}
+    assert any("packed" in name for name in looked) == slow
+    (found,) = gpu_judge.races([Row("race", {"shape": "fused-f64-P", "n": n}, {}, STATE, 1.0, data)])
+    assert found.ratio("fused", "naive").value == pytest.approx(8 / 9, rel=0.01)
+    said = [one for one in gpu_judge.race_says([found]) if "naive pair" in one.text]
+    assert [one.met for one in said] == ([] if slow else [True])
+
+
+@pytest.mark.parametrize(
+    ("label", "own", "limit", "met"),
+    [
+        ("forward-bf16-P", 1179.0, ("library", 1.18), True),
+        ("forward-bf16-P", 1190.0, ("library", 1.18), False),
+        ("forward-bf16-S", 1340.0, ("library", 1.35), True),
+        ("forward-f32-P", 1010.0, ("efficient", 1.0), False),
+        ("forward-f64-P", 690.0, ("math", 0.7), True),
+    ],
+)
+def test_an_own_forward_is_judged_against_the_backend_of_its_bar(label, own, limit, met):
+    def times(problem, choice):
+        return 1000.0 if choice.build.variant.startswith(("sdpa", "torch")) else own
+
+    data, _ = gpu_race.measure(stub_ground(times, "forward", options=ALL), NOTHING, label, 1024)
+    (found,) = gpu_judge.races([Row("race", {"shape": label, "n": 1024}, {}, STATE, 1.0, data)])
+    (bar,) = found.bars
+    assert (bar.under, bar.limit, bar.met) == (*limit, met)
+    text = [one.text for one in gpu_judge.race_says([found]) if "own forward" in one.text]
+    assert len(text) == 1
+    assert ("not at" in text[0]) == (not met)
+
+
+def test_large_operands_are_judged_after_some_samples_not_after_each():
+    at = stub_ground(time_ns, "forward", options=ALL)
+    small, large = (gpu_cells.problem_of("forward-bf16-S", n) for n in (64, 8192))
+    assert gpu_race.samples_a_turn(at, small) == 1
+    assert gpu_race.samples_a_turn(at, large) == gpu_race.LARGE_TURN
+    data, _ = gpu_race.measure(at, NOTHING, "forward-bf16-S", 8192)
+    assert {len(taken) for taken in data["samples"].values()} == {gpu_race.SAMPLES}
+    assert data["turns"] * gpu_race.LARGE_TURN == data["rounds"] == gpu_race.SAMPLES
+
+
+def test_an_untuned_cell_is_compiled_in_part_and_a_tuned_one_as_its_race_needs(monkeypatch):
+    monkeypatch.setattr(gpu_race, "space_options", lambda _: ALL)
+    monkeypatch.setattr(gpu_race, "tuned", lambda *_: NOTHING)
+    labels = ("forward-bf16-P", "forward-bf16-P-causal")
+    found = gpu_race.to_compile("x", MACHINE, labels)
+    languages = {one.name: one.language for one in gpu_cells.known_of("forward")}
+    assert {languages[choice.build.variant] for _, choice in found} <= {"cuda", "triton"}
+    assert len(found) > 10
+    (problem, choice), seen = found[0], gpu_cells.problem_of("forward-bf16-P", 4096)
+    left = gpu_ground.Tuned(None, {seen: {choice: 1.0}})
+    monkeypatch.setattr(gpu_race, "tuned", lambda *_: left)
+    assert gpu_race.to_compile("x", MACHINE, labels[:1]) == [(problem, choice)]
+
+
+def test_compiling_ahead_runs_each_choice_once_and_tells_what_failed(monkeypatch):
+    calls = []
+
+    class Pool:
+        def __init__(self, gpu, spec, known):
+            pass
+
+        def check(self, problem, choice, limit_s):
+            calls.append(choice)
+            status = "wrong" if choice == choices[1] else "ok"
+            return Measurement(problem, choice, status, reason="off by one")
+
+        def close(self):
+            pass
+
+    monkeypatch.setattr(gpu_crew, "GpuPool", Pool)
+    at = stub_ground(time_ns, "forward", options=ALL)
+    problem = gpu_cells.problem_of("forward-bf16-P", 512, "warm")
+    choices = at.choices(problem)[:4]
+    wanted = [(problem, one) for one in (*choices, choices[0])]
+    found = gpu_crew.ahead(MACHINE.gpus[0], {"forward": gpu_cells.known_of("forward")}, wanted)
+    assert (found.done, found.left) == (3, 0)
+    assert list(found.failed.values()) == ["wrong: off by one"]
+    assert sorted(map(repr, calls)) == sorted(map(repr, choices))
+    late = gpu_crew.ahead(MACHINE.gpus[0], {"forward": gpu_cells.known_of("forward")}, wanted, until=0.0)
+    assert (late.done, late.left) == (0, 4)
+    assert gpu_crew.ahead(MACHINE.gpus[0], {}, []).done == 0
+
+
+def test_counters_are_wanted_of_every_own_variant_where_the_published_ones_were_taken(monkeypatch):
+    asked = []
+
+    def counted(gpu, spec, known, wanted, limit_s):
+        asked.extend(wanted)
+        return [gpu_counters.NoCounters("no permission", "ask")] * len(wanted)
+
+    monkeypatch.setattr(gpu_counters, "count_all", counted)
+    (row,) = (one for one in gpu_counters.WANTED if one.label == "backward-f64-P" and one.n == 2048)
+    data, _ = gpu_counters.measure(stub_ground(time_ns, "backward", options=ALL), NOTHING, row)
+    names = {choice.build.variant for _, choice in asked}
+    assert {"gk_atomic_packed", "gk_atomic_lane", "no_atomic_packed"} <= names
+    assert not any(name.startswith("sdpa") for name in names)
+    assert len(data["choices"]) == len(names) == len(asked)
+    assert {len(taken) for taken in data["samples"].values()} == {gpu_counters.CHAIN_ROUNDS}
+
+
+def test_every_counted_variant_exists():
+    for row in gpu_counters.WANTED:
+        known = {one.name for one in gpu_cells.known_of(gpu_cells.CELLS[row.label].kernel)}
+        assert set(row.variants) <= known
