@@ -35,7 +35,7 @@ import gpu_race
 import gpu_regret
 import gpu_show
 import gpu_tune
-from gpu_cells import CELLS, CHAIN, FEW, FIRST, REGIME, exists, known_of, labels, sources
+from gpu_cells import CELLS, CHAIN, FEW, REGIME, exists, is_first, known_of, labels, sources
 from gpu_crew import ahead
 from gpu_ground import FLOOR, Lost, conditions_of, device_machine, opened, state, tuned
 from gpu_rows import Row, Store
@@ -90,14 +90,15 @@ def kernels_of(label: str) -> tuple[str, ...]:
 
 @contextlib.contextmanager
 def tune_steps(call: Call) -> Iterator[list[Step]]:
-    """A row a cell; the time is shared among those that are left, by their n."""
+    """A row a cell; the time is shared among those that are left, by their n, twice as much for those that say most."""
     listed = {label: call.asked.n or CELLS[label].sizes for label in call.asked.shapes}
     left = [label for label in listed if not call.is_done({"shape": label}, kernels_of(label))]
+    weights = {label: len(listed[label]) * (2 if is_first(label) else 1) for label in left}
     with gpu_tune.tuner(call.asked.out, call.machine) as at:
 
         def one(label: str) -> Figures:
-            later = sum(len(listed[other]) for other in left[left.index(label) :])
-            return gpu_tune.measure(at, label, listed[label], call.deadline.left_s() * len(listed[label]) / later)
+            later = sum(weights[other] for other in left[left.index(label) :])
+            return gpu_tune.measure(at, label, listed[label], call.deadline.left_s() * weights[label] / later)
 
         yield [
             Step({"shape": label}, kernels_of(label), lambda label=label: one(label))  # type: ignore[misc]
@@ -127,19 +128,18 @@ def race_steps(call: Call) -> Iterator[list[Step]]:
 
 def rank(label: str, n: int) -> int:
     """How early a race comes: cells with bars at few n, other cells at two, cells with bars at the rest, the rest."""
-    first = label in FIRST.get(CELLS[label].kernel, ()) or CELLS[label].kernel == "decode"
-    if first:
+    if is_first(label):
         return 0 if n in FEW or CELLS[label].kernel == "decode" else 2
     return 1 if n in FEW[1::2] else 3
 
 
 @contextlib.contextmanager
 def chain_steps(call: Call) -> Iterator[list[Step]]:
-    """A row an n; the largest, which takes longest, last."""
+    """A row an n."""
     with opened(call.machine, call.deadline, gpu_chain.KERNELS) as ground:
         yield [
             Step({"n": n}, gpu_chain.KERNELS, lambda n=n: gpu_chain.measure(ground, n))  # type: ignore[misc]
-            for n in sorted(call.asked.n or gpu_chain.SIZES)
+            for n in call.asked.n or gpu_chain.SIZES
         ]
 
 

@@ -90,21 +90,26 @@ PLAIN = (
 """All cells of a kernel that are not causal."""
 
 
+def _cell(kernel: str, of: tuple[str, str], sizes: tuple[int, ...], causal: bool = False) -> tuple[str, Cell]:
+    all_sizes = (1, *sizes) if kernel in LAYERS else sizes
+    return named(kernel, *of, causal), Cell(kernel, of[0], shape_of(kernel, of[1], causal), all_sizes)
+
+
 def _chain() -> dict[str, Cell]:
-    def cell(kernel: str, of: tuple[str, str], sizes: tuple[int, ...], causal: bool = False) -> tuple[str, Cell]:
-        all_sizes = (1, *sizes) if kernel in LAYERS else sizes
-        return named(kernel, *of, causal), Cell(kernel, of[0], shape_of(kernel, of[1], causal), all_sizes)
-
-    first = [cell(kernel, of, DOUBLING) for kernel in CHAIN for of in MAIN[kernel]]
-    masked = [cell(kernel, of, FEW, True) for kernel in ATTENTION for of in (("bfloat16", "S"), ("float32", "P"))]
-    masked += [cell("block", ("bfloat16", "S"), FEW, True)]
-    rest = [cell(kernel, of, FEW) for of in PLAIN for kernel in CHAIN if of not in MAIN[kernel]]
-    late = [cell(kernel, of, FEW, True) for of in PLAIN for kernel in (*ATTENTION, "block")]
-    found = dict([*first, *masked, *rest])
-    return {**found, **{label: one for label, one in late if label not in found}}
+    first = [_cell(kernel, of, DOUBLING) for kernel in CHAIN for of in MAIN[kernel]]
+    masked = [_cell(kernel, of, FEW, True) for kernel in ATTENTION for of in (("bfloat16", "S"), ("float32", "P"))]
+    masked += [_cell("block", ("bfloat16", "S"), FEW, True)]
+    return dict(
+        [*first, *masked, *(_cell(kernel, of, FEW) for of in PLAIN for kernel in CHAIN if of not in MAIN[kernel])]
+    )
 
 
-CELLS: dict[str, Cell] = {**_decode(), **_chain()}
+def _late() -> dict[str, Cell]:
+    return dict(_cell(kernel, of, FEW, True) for of in PLAIN for kernel in (*ATTENTION, "block"))
+
+
+_EARLY = {**_decode(), **_chain()}
+CELLS: dict[str, Cell] = {**_late(), **_EARLY}
 """Label -> cell; a row's key has the label as `shape`."""
 
 FIRST = {kernel: tuple(named(kernel, *of) for of in cells) for kernel, cells in MAIN.items()}
@@ -112,9 +117,15 @@ FIRST = {kernel: tuple(named(kernel, *of) for of in cells) for kernel, cells in 
 
 
 def labels(kernels: Iterable[str]) -> tuple[str, ...]:
-    """The cells of some kernels, in the order in which they are measured."""
+    """The cells of some kernels that are measured unless others are named, in that order. The other causal ones are
+    left to who asks for them: two calls of nine minutes have no room."""
     wanted = set(kernels)
-    return tuple(label for label, cell in CELLS.items() if cell.kernel in wanted)
+    return tuple(label for label, cell in _EARLY.items() if cell.kernel in wanted)
+
+
+def is_first(label: str) -> bool:
+    """Whether a cell has bars, or says most."""
+    return label in FIRST.get(CELLS[label].kernel, ()) or CELLS[label].kernel == "decode"
 
 
 def problem_of(label: str, n: int, regime: str = REGIME) -> Problem:

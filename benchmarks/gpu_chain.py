@@ -9,20 +9,23 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from gpu_cells import ATTENTION, DOUBLING, problem_of
+from gpu_cells import ATTENTION, problem_of
 from gpu_ground import Ground
 from gpu_race import Looks, kind, label, spread, take_turns, turn_of
 from kernel_race import Refused
 
 from advisor.codec import to_json
+from advisor.kernels.executor import Ask
 from advisor.records import Choice, Problem
 
 KERNELS = ATTENTION
-SIZES = DOUBLING
+SIZES = (2048, 64, 512, 8192, 4096, 1024, 256, 128)
+"""In the order in which they are measured: every fourth n first, should time end."""
 
-ROUNDS, LEAST_ROUNDS = 24, 6
+LOOK = Ask(1, 30.0)
+ROUNDS, LEAST_ROUNDS = 16, 5
 TURN_S = 0.4
-"""A variant has as many rounds as fit into so long, at least 6 and at most 24."""
+"""A variant has as many rounds as fit into so long, at least 5 and at most 16."""
 
 KNOBS, LONG_NS = 6, 2e6
 """Knob sets of a variant that are looked at, where a call with its defaults takes no longer than this."""
@@ -38,7 +41,7 @@ def measure(ground: Ground, n: int) -> tuple[dict[str, Any], dict[str, Any]]:
     """
     listed, left_out, conditions, turns = [], {}, {}, {}
     for kernel in KERNELS:
-        problem, looks = problem_of(f"{kernel}-f64-P", n, "warm"), Looks(ground)
+        problem, looks = problem_of(f"{kernel}-f64-P", n, "warm"), Looks(ground, LOOK)
         for name, choices in own(ground, problem).items():
             found = best(looks, problem, choices)
             if found:

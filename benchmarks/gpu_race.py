@@ -29,9 +29,9 @@ from advisor.search.space import space, space_options
 SAMPLES = 24
 """Samples of an entrant: a difference of 1.5 % needs 20 to 40. Source: docs/search.md."""
 
-LARGE_BYTES, LARGE_TURN = 1 << 26, 4
-"""Operands from which on an entrant takes so many samples in its turn: what it computed is judged after each turn,
-which takes longer than the samples then."""
+TURN, LARGE_TURN, LARGE_BYTES = 2, 4, 1 << 26
+"""Samples that an entrant takes in its turn, and where operands are so large: what it computed is judged after each
+turn, which takes longer than the samples."""
 
 LOOK = Ask(3, 30.0)
 NEAR, MOST_LIBRARIES, MOST_FLOORS = 1.25, 3, 2
@@ -77,8 +77,8 @@ class Field(NamedTuple):
 class Looks:
     """First looks of one row: times in ns, and why there are none."""
 
-    def __init__(self, ground: Ground) -> None:
-        self.ground = ground
+    def __init__(self, ground: Ground, ask: Ask = LOOK) -> None:
+        self.ground, self.ask = ground, ask
         self.ns: dict[Choice, float] = {}
         self.failed: dict[str, str] = {}
         self.conditions: dict[str, Any] = {}
@@ -89,7 +89,7 @@ class Looks:
         self.ground.at(problem).pool.prepare(problem, [one for one in listed if one not in self.ns])
         for choice in listed:
             if choice not in self.ns:
-                self._take(self.ground.measure(problem, choice, LOOK), label(choice))
+                self._take(self.ground.measure(problem, choice, self.ask), label(choice))
         return sorted((one for one in listed if one in self.ns), key=self.ns.__getitem__)[:keep]
 
     def _take(self, found: Measurement, name: str) -> None:
@@ -210,7 +210,7 @@ def take_turns(turns: Mapping[str, Turn], rounds: Mapping[str, int], seed: int) 
 
 def samples_a_turn(ground: Ground, problem: Problem) -> int:
     """How many samples an entrant takes in its turn."""
-    return LARGE_TURN if operand_bytes(ground.at(problem).spec, problem) >= LARGE_BYTES else 1
+    return LARGE_TURN if operand_bytes(ground.at(problem).spec, problem) >= LARGE_BYTES else TURN
 
 
 def measure(ground: Ground, left: Tuned, shape: str, n: int) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -65,7 +65,7 @@ def test_an_own_forward_is_judged_against_the_backend_of_its_bar(label, own, lim
 def test_large_operands_are_judged_after_some_samples_not_after_each():
     at = stub_ground(time_ns, "forward", options=ALL)
     small, large = (gpu_cells.problem_of("forward-bf16-S", n) for n in (64, 8192))
-    assert gpu_race.samples_a_turn(at, small) == 1
+    assert gpu_race.samples_a_turn(at, small) == gpu_race.TURN
     assert gpu_race.samples_a_turn(at, large) == gpu_race.LARGE_TURN
     data, _ = gpu_race.measure(at, NOTHING, "forward-bf16-S", 8192)
     assert {len(taken) for taken in data["samples"].values()} == {gpu_race.SAMPLES}

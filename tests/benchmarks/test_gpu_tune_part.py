@@ -180,7 +180,7 @@ def test_time_is_shared_among_cells_by_their_sizes(tmp_path, monkeypatch):
     monkeypatch.setattr(gpu, "device_machine", lambda: MACHINE)
     words = ["tune", "--out", str(tmp_path), "--seconds", "200", "--shapes", "forward-bf16-P,fused-bf16-S-causal"]
     assert gpu.run(gpu.parsed(words)) == 0
-    assert budgets["forward-bf16-P"] == pytest.approx(200 * 8 / 12, abs=2)
+    assert budgets["forward-bf16-P"] == pytest.approx(200 * 16 / 20, abs=2)
     assert budgets["fused-bf16-S-causal"] == pytest.approx(200, abs=2)  # the other one took no time
 
 
