@@ -16,7 +16,7 @@ SHARED = {"batch": 1, "heads": 4, "kv_heads": 2, "head_dim": 7, "causal": 1}
 CAUSAL = {"batch": 1, "heads": 2, "kv_heads": 1, "head_dim": 64, "causal": 1}
 SERVED = {"batch": 2, "heads": 16, "kv_heads": 16, "head_dim": 128}
 CHAIN = ("gk_atomic_packed", "gk_atomic_one_lane", "gk_atomic_lane", "gk_atomic_rotated", "gk_atomic_warp_reduced")
-NO_ATOMIC = ("no_atomic_packed", "no_atomic_lane")
+NO_ATOMIC = ("no_atomic_packed", "no_atomic_one_lane", "no_atomic_lane")
 
 
 @needs_compiler
