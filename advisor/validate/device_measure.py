@@ -45,6 +45,7 @@ from advisor.validate.device_plan import (
     grids,
     own,
     to_count,
+    worth_counting,
 )
 from advisor.validate.device_records import Count, Device, DeviceMeasured, Grid
 from advisor.validate.plan import Cell
@@ -60,8 +61,11 @@ COLD_STARTS = 3
 
 COLD_LIMIT_S = 20.0
 
-COUNT_WEIGHT = 2 / 3
-"""Of the weights of all that is timed, the weight of what is counted: two fifths of the time."""
+CHAIN_WEIGHT = 12.0
+"""Of the chain and the counters, beside 1 for each other kernel, of which calls take microseconds."""
+
+COUNT_SHARE, MOST_COUNT_S = 0.4, 90.0
+"""Of the time for both, what is kept for counters: a share, and so long at most."""
 
 UNLIMITED_S = 1e9
 
@@ -202,16 +206,34 @@ def measure_device(request: Request, machine: Machine, progress: Progress, lab: 
 
 
 def _phases(run: Run, jobs: Sequence[Job], lab: Lab, kept: Kept) -> None:
-    """The chain, then the other kernels, then what is counted."""
+    """What is quick, then the chain, which has the rest of the time together with the counters."""
+    quick = [job for job in jobs if job.kernel not in CHAIN]
+    phases: list[Phase] = [(1.0, partial(sweep, run, [job])) for job in quick]
+    in_turn(run, [*phases, (CHAIN_WEIGHT, partial(_chain, run, jobs, lab, kept))])
+
+
+def _chain(run: Run, jobs: Sequence[Job], lab: Lab, kept: Kept, until: float) -> None:
+    """Time the chain, count, then time what there was no time for, if counting has left some."""
     deep = [job for job in jobs if job.kernel in CHAIN]
-    rest = [job for job in jobs if job.kernel not in CHAIN]
-    phases: list[Phase] = [(5.0, partial(sweep, run, deep))] if deep else []
-    phases += [(1.0, partial(sweep, run, [job])) for job in rest]
     counted = [job for job in jobs if job.kernel in (*CHAIN, "block")]
+    reserve_s = min(COUNT_SHARE * (until - run.clock()), MOST_COUNT_S) if counted and lab.can_count else 0.0
+    if deep:
+        sweep(run, deep, until - reserve_s)
     if counted:
-        weight = COUNT_WEIGHT * sum(other for other, _ in phases) if lab.can_count else 0.1
-        phases.append((weight, partial(_count, run, counted, lab, kept)))
-    in_turn(run, phases)
+        _count(run, counted, lab, kept, until)
+    run.progress.seconds_left(max(0.0, run.end - run.clock()))
+    _again(run, jobs, until)
+
+
+def _again(run: Run, jobs: Sequence[Job], until: float) -> None:
+    """Sweep the problems of which nothing was measured for want of time."""
+    done = {one.problem for one in run.found.series}
+    left = [job._replace(problems=tuple(p for p in job.problems if p not in done)) for job in jobs]
+    left = [job for job in left if job.problems]
+    if left and run.clock() < until:
+        late = tuple(f"{job.kernel} n={problem.n}: no time" for job in left for problem in job.problems)
+        run.found.missing[:] = [words for words in run.found.missing if not words.startswith(late)]
+        sweep(run, left, until)
 
 
 # --- getting ready ---
@@ -262,9 +284,11 @@ def _prepared(run: Run, job: Job, until: float) -> None:
 
 def _count(run: Run, jobs: Sequence[Job], lab: Lab, kept: Kept, until: float) -> None:
     """Count each kernel in a program of its own, which gets the part of what is left that it is expected to need."""
-    named = {job.kernel: job for job in jobs}
-    own_cells = {problem: run.wanted[problem] for job in jobs for problem in job.problems}
-    seconds = until - run.clock() - COUNT_START_S * len(jobs) if lab.can_count else UNLIMITED_S
+    seconds = min(until - run.clock(), MOST_COUNT_S) if lab.can_count else UNLIMITED_S
+    named = {job.kernel: job for job in jobs if job.kernel in worth_counting([job.kernel for job in jobs], seconds)}
+    run.found.missing += [f"counters of {job.kernel}: no time" for job in jobs if job.kernel not in named]
+    own_cells = {problem: run.wanted[problem] for job in named.values() for problem in job.problems}
+    seconds -= COUNT_START_S * len(named)
     wanted, left_out = to_count(own_cells, run.found.series, max(0.0, seconds))
     costs = {
         kernel: COUNT_START_S + sum(w.cost_s for w in wanted if w.problem.kernel == kernel)
@@ -275,7 +299,7 @@ def _count(run: Run, jobs: Sequence[Job], lab: Lab, kept: Kept, until: float) ->
     run.progress.stage("counters", len(costs))
     while costs:
         kernel = min(costs, key=lambda name: costs[name])
-        limit_s = max(0.0, run.end - run.clock()) * costs[kernel] / sum(costs.values())
+        limit_s = max(0.0, until - run.clock()) * costs[kernel] / sum(costs.values())
         del costs[kernel]
         _count_kernel(run, named[kernel], [w for w in wanted if w.problem.kernel == kernel], lab, kept, limit_s)
         run.progress.advance(kernel)

@@ -68,6 +68,13 @@ COUNT_CALLS = 60
 COUNT_START_S = 9.0
 """A program under ncu imports, compiles and checks before it counts."""
 
+COUNT_FIRST = ("forward", "backward", "fused", "block")
+"""Kernels in the order in which counters are worth their program's start; the ratio of atomics needs the second and
+the third."""
+
+START_SHARE = 0.7
+"""Of the time for counting, what starts of programs may take."""
+
 COUNT_SHARES = {"block": 0.1, TILED: 0.05, FORWARD: 0.15, LANE: 0.2, ONE_LANE: 0.15, PACKED: 0.35}
 """Group -> its share of the time for counting; what one leaves falls to the next, the dearest are last."""
 
@@ -157,6 +164,12 @@ class Wanted(NamedTuple):
     problem: Problem
     cell: Cell
     cost_s: float
+
+
+def worth_counting(kernels: Sequence[str], seconds: float) -> tuple[str, ...]:
+    """The kernels whose programs can be started in so many seconds with time left to count."""
+    ordered = [kernel for kernel in COUNT_FIRST if kernel in kernels]
+    return tuple(ordered[: max(0, int(START_SHARE * seconds / COUNT_START_S))])
 
 
 def count_group(kernel: str, name: str) -> str | None:

@@ -23,6 +23,7 @@ from advisor.validate.device_plan import (
     grids,
     own,
     to_count,
+    worth_counting,
 )
 from advisor.validate.device_report import SCHEMA, device_document, device_report
 from advisor.validate.device_show import device_shown
@@ -179,6 +180,20 @@ def test_slow_calls_get_few_rounds_and_no_interval():
     assert max(rounds) < MOST_ROUNDS
     shown = device_shown(device_report(Request(kernels=("forward",)), found), found.series)
     assert ("few rounds" in shown) == (max(rounds) < LEAST_ROUNDS)
+
+
+def test_what_counting_leaves_goes_to_what_had_no_time():
+    found = FakeLab(times=lambda p, c: 1e6).run(kernels=("forward",), sizes=(8192,), budget_s=15)
+    assert [s for s in found.series if s.samples_ns]
+    assert not [m for m in found.missing if "any variant" in m]
+
+
+def test_programs_that_count_are_started_as_far_as_there_is_time():
+    chain = ["backward", "block", "forward", "fused"]
+    assert worth_counting(chain, 1000) == ("forward", "backward", "fused", "block")
+    assert worth_counting(chain, 30) == ("forward", "backward")
+    assert worth_counting(["block", "fused"], 20) == ("fused",)
+    assert worth_counting(chain, 5) == worth_counting(chain, -5) == ()
 
 
 def test_counting_keeps_to_what_is_left():
