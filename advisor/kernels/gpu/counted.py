@@ -19,13 +19,14 @@ from contextlib import AbstractContextManager
 from advisor.errors import AdvisorError, BadInput
 from advisor.kernels.gpu import foreign
 from advisor.kernels.gpu.bench import Bench, Refused
-from advisor.kernels.gpu.driver import DeviceError
+from advisor.kernels.gpu.driver import Call, DeviceError
 from advisor.kernels.gpu.geometry import Geometry
-from advisor.kernels.gpu.messages import Hello, Trial, decode
+from advisor.kernels.gpu.messages import Hello, Program, Trial, decode
 from advisor.kernels.gpu.source import STANDARD
 from advisor.kernels.messages import Reply, encode
 from advisor.kernels.pycall import CallFailed
 from advisor.kernels.registry import load_spec
+from advisor.records import pairs
 
 ASKED, REPLIES = "asked", "replies"
 """Files in the folder: a line of Hello and one a Trial; a line of Reply for each trial that was begun."""
@@ -38,6 +39,12 @@ it is told which launches are of which call, however many kernels a library laun
 ENOUGH = 0.8
 """Of the limit: after that no further choice is begun, so that what was counted is told in time."""
 
+SLOW_S = 0.2
+"""A call that takes as long is counted once: ncu runs it again for each pass, and figures of such calls vary little."""
+
+COUNTED = "counted"
+"""Of a reply's conditions: how many calls were counted."""
+
 Marked = Callable[[], AbstractContextManager[None]]
 """What the profiler counts is what runs while it is entered."""
 
@@ -46,12 +53,12 @@ class CountedBench(Bench):
     """A bench that runs a few calls for a profiler instead of timing them."""
 
     def count(self, trial: Trial, number: int, calls: int, marked: Marked) -> Reply:
-        """Check the problem itself, warm up, then run so many calls while `marked` is entered.
+        """Check the problem itself, warm up, then run so many calls while `marked` is entered; one where it is slow.
 
         Args:
             trial: what is run; its further checks and samples are passed over.
             number: of the trial, from 1.
-            calls: how many are counted; cold ones take sets of operands in turn.
+            calls: how many are counted at most; cold ones take sets of operands in turn.
             marked: the profiler's range.
 
         Raises:
@@ -66,12 +73,19 @@ class CountedBench(Bench):
         for call in each:
             foreign.run(alone.program, call)
         self.driver.finish()
+        calls = calls if self._call_s(alone.program, each[0]) < SLOW_S else 1
         with marked():
             for call in itertools.islice(itertools.cycle(each), calls):
                 self.driver.launch(mark, Geometry((number, 1, 1), 1, 0, 0, 0, ()), ())
                 foreign.run(alone.program, call)
             self.driver.finish()
-        return reply
+        return reply._replace(conditions=pairs({**dict(reply.conditions), COUNTED: calls}))
+
+    def _call_s(self, program: Program, call: Call) -> float:
+        begun = time.monotonic()
+        foreign.run(program, call)
+        self.driver.finish()
+        return time.monotonic() - begun
 
 
 def main(folder: str, calls: int, limit_s: int) -> int:

@@ -23,7 +23,7 @@ from advisor.kernels.compilers import private_child
 from advisor.kernels.executor import Ask
 from advisor.kernels.gpu import ncu
 from advisor.kernels.gpu.child import environment
-from advisor.kernels.gpu.counted import ASKED, MARK, REPLIES
+from advisor.kernels.gpu.counted import ASKED, COUNTED, MARK, REPLIES
 from advisor.kernels.gpu.counts import Counters, Kernel, NoCounters, in_total, longest_waits
 from advisor.kernels.gpu.messages import Hello, Trial, encode
 from advisor.kernels.gpu.pool import GpuPool
@@ -39,7 +39,8 @@ from advisor.paths import cache_dir
 from advisor.records import Choice, Gpu, Problem
 
 CALLS = 3
-"""Calls that are counted; a figure is their median, and kernels that differ from call to call are noticed."""
+"""Calls that are counted, one of a slow choice; a figure is their median, and kernels that differ from call to call are
+noticed."""
 
 LIMIT_S = 90.0
 """Wall-clock limit of one counting: importing, compiling and checking take seconds, and ncu waits for other ncus."""
@@ -120,6 +121,13 @@ class Ran(NamedTuple):
     limit_s: float
 
 
+class Seen(NamedTuple):
+    """The kernels of one call, and how many calls they are the medians of."""
+
+    kernels: tuple[Kernel, ...]
+    calls: int
+
+
 def _of_regime(
     program: str, gpu: Gpu, spec: KernelSpec, variants: Sequence[Variant], wanted: Sequence[Wanted], limit_s: float
 ) -> list[Counted]:
@@ -138,12 +146,13 @@ def _of_regime(
         each = judged(_run(program, regime, hello, list(trials.values()), limit_s), len(trials))
         caches = "flushed" if ncu.CACHES[regime] == "all" else "kept"
         seconds = (time.monotonic() - begun) / len(trials)
-        made = (CALLS, caches, tool(program), round(seconds, 3))
-        found.update(
-            (one, kernels if isinstance(kernels, NoCounters) else Counters(in_total(kernels), kernels, *made))
-            for one, kernels in zip(trials, each, strict=True)
-        )
+        for one, seen in zip(trials, each, strict=True):
+            found[one] = seen if isinstance(seen, NoCounters) else _of_seen(seen, caches, tool(program), seconds)
     return [found[one] for one in wanted]
+
+
+def _of_seen(seen: Seen, caches: str, by: str, seconds: float) -> Counters:
+    return Counters(in_total(seen.kernels), seen.kernels, seen.calls, caches, by, round(seconds, 3))
 
 
 def _run(program: str, regime: str, hello: Hello, trials: Sequence[Trial], limit_s: float) -> Ran:
@@ -194,7 +203,7 @@ def tool(program: str) -> str:
 # --- judging ---
 
 
-def judged(ran: Ran, count: int) -> list[tuple[Kernel, ...] | NoCounters]:
+def judged(ran: Ran, count: int) -> list[Seen | NoCounters]:
     """For each of so many trials the kernels of one call, or why they are not known."""
     refused = _refused(ran)
     if refused is not None:
@@ -223,14 +232,15 @@ def _refused(ran: Ran) -> NoCounters | None:
     return None
 
 
-def _of_trial(ran: Ran, number: int, calls: list[list[ncu.Row]]) -> tuple[Kernel, ...] | NoCounters:
+def _of_trial(ran: Ran, number: int, calls: list[list[ncu.Row]]) -> Seen | NoCounters:
     if number > len(ran.replies):
         return NoCounters(f"not begun: {_end(ran)}", "", everywhere=False)
     reply = ran.replies[number - 1]
     if reply.status != "ok":
         return NoCounters(f"the choice did not run under ncu: {reply.status}: {reply.reason}", "", everywhere=False)
+    wanted = dict(reply.conditions).get(COUNTED, CALLS)
     try:
-        return of_call(calls)
+        return Seen(of_call(calls, wanted), wanted)
     except BadInput as error:
         return NoCounters(str(error), "", everywhere=False)
 
@@ -263,15 +273,19 @@ def calls_of(rows: Sequence[ncu.Row]) -> dict[int, list[list[ncu.Row]]]:
     return found
 
 
-def of_call(calls: Sequence[Sequence[ncu.Row]]) -> tuple[Kernel, ...]:
+def of_call(calls: Sequence[Sequence[ncu.Row]], wanted: int = CALLS) -> tuple[Kernel, ...]:
     """The kernels of one call: the same ones in every call, each figure the median.
+
+    Args:
+        calls: the launches of each.
+        wanted: how many there must be.
 
     Raises:
         BadInput: calls are missing or differ, or no figure is known.
     """
     each = [[row.name for row in rows] for rows in calls]
-    if len(each) != CALLS or not each[0] or any(one != each[0] for one in each):
-        raise BadInput(f"there must be {CALLS} calls of equal launches", got=[one[:6] for one in each])
+    if len(each) != wanted or not each[0] or any(one != each[0] for one in each):
+        raise BadInput(f"there must be {wanted} calls of equal launches", got=[one[:6] for one in each])
     if not any(row.figures for row in calls[0]):
         raise BadInput("a counter must have a value", got="n/a in every one")
     return tuple(_median(rows) for rows in zip(*calls, strict=True))

@@ -9,7 +9,7 @@ import pytest
 from gpu_fixtures import DECODE, H200, FakeDriver
 
 from advisor.kernels.executor import Ask
-from advisor.kernels.gpu.counted import MARK, CountedBench, replies
+from advisor.kernels.gpu.counted import COUNTED, MARK, SLOW_S, CountedBench, replies
 from advisor.kernels.gpu.driver import DeviceError
 from advisor.kernels.gpu.pool import GpuPool
 from advisor.kernels.gpu.space import gpu_default
@@ -83,6 +83,16 @@ def test_no_more_operands_are_made_than_calls_are_counted():
     counted(driver, [trial(4096, "cold")], calls=1)
     assert len(driver.seen) == 2
     assert len({pointers[1] for _, _, pointers in driver.launched}) == 1
+
+
+def test_a_slow_call_is_counted_once_and_says_so(monkeypatch):
+    (reply,) = counted(Marking(), [trial()])
+    assert dict(reply.conditions)[COUNTED] == 3
+    monkeypatch.setattr(CountedBench, "_call_s", lambda *_: SLOW_S)
+    driver = Marking()
+    (reply,) = counted(driver, [trial()])
+    assert dict(reply.conditions)[COUNTED] == 1
+    assert len(driver.seen) == 2
 
 
 def test_choices_are_told_apart_by_their_numbers():

@@ -322,6 +322,14 @@ def test_calls_of_unequal_launches_are_refused():
         counters.of_call([[], [], []])
 
 
+def test_a_slow_choice_is_counted_once():
+    one = [row("a", duration_ns=1.0)]
+    reply = Reply("ok", conditions=(("counted", 1),))
+    ran = counters.Ran(0, "", (reply,), 30.0)
+    assert counters._of_trial(ran, 1, [one]) == counters.Seen((Kernel("a", 1.0),), 1)
+    assert "1 calls" in counters._of_trial(ran, 1, [one] * 3).reason
+
+
 def test_a_figure_that_one_call_lacks_is_unknown():
     calls = [[row("a", duration_ns=1.0, dram_read_bytes=1.0)], [row("a", duration_ns=3.0)], [row("a", duration_ns=2.0)]]
     assert counters.of_call(calls) == (Kernel("a", duration_ns=2.0),)
