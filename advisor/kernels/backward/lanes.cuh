@@ -81,6 +81,7 @@ template <bool OF_KEYS> __device__ __forceinline__ void column_lane_pass(const T
       }
       __syncthreads();
       if (part < PARTS)
+#pragma unroll 8
         for (int one = part; one < count; one += PARTS) sum = fma(w[one], from[row_of(c, h, first + one) + d], sum);
       __syncthreads();
     }
@@ -107,6 +108,7 @@ template <bool ATOMIC> __device__ __forceinline__ void row_lane_pass(const Task 
     }
     __syncthreads();
     if (part < PARTS)
+#pragma unroll 8
       for (int one = part; one < count; one += PARTS) {
         const wide at = key_row(c, h, first + one) + d;
         sum = fma(w[one], c.k[at], sum);
