@@ -122,7 +122,7 @@ def emulated(folder, spec, variant, problem, knobs, assembler=()):
     source = plain(text(variant.path, variant.source_hash), {**ASSEMBLER, **dict(assembler)})
     key = source, macros, variant.symbols
     if key not in LIBRARIES:
-        LIBRARIES[key] = _compiled(str(folder), *key)
+        LIBRARIES[key] = compiled(str(folder), *key)
     return Emulated(spec, variant, macros, LIBRARIES[key])
 
 
@@ -203,7 +203,7 @@ def _macros(variant, problem, knobs):
     return tuple(word for word in options(variant, problem, knobs) if word.startswith("-D"))
 
 
-def _compiled(folder, source, macros, symbols):
+def compiled(folder, source, macros, symbols):
     """The entries as one function of a library."""
     name = os.path.join(folder, short_hash(repr((source, macros)).encode()))
     cases = "\n".join(f"  case {place}: return start({symbol}, *call);" for place, symbol in enumerate(symbols))
