@@ -82,7 +82,7 @@ def test_decode_is_in_float32_and_sizes_are_the_papers():
 
 
 def test_what_is_counted_is_what_ran_cold_at_one_n():
-    lab = FakeLab(statuses=lambda p, c: "wrong" if c.build.variant == "packed" else "ok")
+    lab = FakeLab(lambda p, c: 1e6, statuses=lambda p, c: "wrong" if c.build.variant == "packed" else "ok")
     found = lab.run(kernels=("forward",), sizes=(64, 2048, 4096), budget_s=10_000)
     assert {(p.regime, p.n) for p, _ in lab.asked} == {("cold", 4096)}
     assert "packed" not in {c.build.variant for _, c in lab.asked}
@@ -158,7 +158,7 @@ def test_one_that_cannot_be_counted_is_named():
         broken = choice.build.variant == "lane_shared"
         return NoCounters("it crashed", "", everywhere=False) if broken else counters()
 
-    found = FakeLab(counted=some).run(kernels=("forward",), sizes=(4096,), budget_s=10_000)
+    found = FakeLab(lambda p, c: 1e6, counted=some).run(kernels=("forward",), sizes=(4096,), budget_s=10_000)
     assert found.uncounted == ""
     assert [m for m in found.missing if "lane_shared" in m and "it crashed" in m]
 
@@ -197,8 +197,8 @@ def test_programs_that_count_are_started_as_far_as_there_is_time():
 
 
 def test_counting_keeps_to_what_is_left():
-    lab = FakeLab(times=lambda p, c: 1.5e9 if c.build.variant == "packed" else 1e6)
-    found = lab.run(kernels=("forward",), sizes=(4096,), budget_s=100)
+    lab = FakeLab(times=lambda p, c: 3e8 if c.build.variant == "packed" else 1e6)
+    found = lab.run(kernels=("forward",), sizes=(4096,), budget_s=60)
     assert (lab.asked, found.missing) == ([], ("counters of forward: no time",))
     lab.run(kernels=("forward",), sizes=(4096,), budget_s=1000)
     assert "packed" in {c.build.variant for _, c in lab.asked}
