@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from advisor.errors import AdvisorError, BadInput, WorkerDied
 from advisor.kernels.child import Answer
@@ -33,6 +33,7 @@ class GpuPool:
         self._variants = by_key(variants)
         self.crew = GpuCrew(Hello(origin(spec), seed, gpu.uuid or ""))
         self._fates = Fates()
+        self._tools = {tool.name: tool.version for tool in gpu_tools()}  # once: it reads folders of packages
 
     def __enter__(self) -> GpuPool:
         return self
@@ -100,7 +101,7 @@ class GpuPool:
             answer = self.crew.ask(trial, ask.limit_s)
         except AdvisorError as error:  # WorkerDied too: not the choice's doing, it may be tried again
             return skipped._replace(reason=str(error))
-        return _measurement(problem, choice, answer, trial)
+        return _measurement(problem, choice, answer, trial, self._tools)
 
     def _failed(self, asked: Compile) -> int:
         """How many programs could not be compiled: all of them where the worker did not come through."""
@@ -162,12 +163,13 @@ class GpuPool:
         return f"needs about {need} bytes of device memory, {self.gpu.name} has {total}"
 
 
-def _measurement(problem: Problem, choice: Choice, answer: Answer, trial: Trial) -> Measurement:
+def _measurement(
+    problem: Problem, choice: Choice, answer: Answer, trial: Trial, tools: Mapping[str, str]
+) -> Measurement:
     found = Measurement(problem, choice, answer.status, reason=answer.reason)
     if answer.reply is None:
         return found
     reply = answer.reply
-    tools = {tool.name: tool.version for tool in gpu_tools()}
     conditions = {**dict(reply.conditions), "sets": trial.sets, "tool": tools.get(choice.build.compiler)}
     return found._replace(
         samples_ns=reply.samples_ns,
