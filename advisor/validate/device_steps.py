@@ -10,7 +10,10 @@ from advisor.validate.device_judge import DeviceEvidence, line, mechanism, moved
 from advisor.validate.device_records import Step
 from advisor.validate.records import NOT_TESTABLE, Estimate
 from advisor.validate.roles import Role, StepOf
-from advisor.validate.verdicts import CLEAR, Case, above, below, decided, words
+from advisor.validate.verdicts import APART, CLEAR, Case, above, below, decided, within, words
+
+LEVEL = 1.02
+"""A ratio whose whole interval lies this near to 1 at the largest n is neither gain nor loss."""
 
 GAIN = 0.6
 """New over old at most, where the paper says twice as fast: a sixth more than .5."""
@@ -31,12 +34,13 @@ def everywhere(faster: bool, step: StepOf, new: Role, old: Role, evidence: Devic
     if own[-1].n < LARGE_N:
         return Case(ours, NOT_TESTABLE, f"the largest n is under {LARGE_N}")
     as_said, against = (below, above) if faster else (above, below)
-    good = [one for one in own if as_said(one.ratio, 1.0)]
-    bad = [one for one in own if against(one.ratio, 1.0)]
-    held = not bad and own[-1] in good
+    good = [one for one in own if as_said(one.ratio, 1 / APART if faster else APART)]
+    bad = [one for one in own if against(one.ratio, APART if faster else 1 / APART)]
+    level = within(own[-1].ratio, 1 / LEVEL, LEVEL)
+    held, lost = not bad and own[-1] in good, bool(bad) or level
     apart = f"{new.name} / {old.name}; {'faster' if faster else 'slower'} at {len(good)} of {len(own)} n"
-    why = reasons(apart, mechanism(evidence, new, old) if bad else "")
-    return decided(held, bool(bad), (ours, why), own[-1].ratio)
+    why = reasons(apart, mechanism(evidence, new, old) if lost else "")
+    return decided(held, lost, (ours, why), own[-1].ratio)
 
 
 def halves(step: StepOf, new: Role, old: Role, evidence: DeviceEvidence) -> Case:

@@ -232,6 +232,16 @@ def test_steps(name, new, old, as_said, against):
     assert judged(pair(new, old, lambda n: as_said, rounds=3))[name].verdict == NOT_TESTABLE
 
 
+@pytest.mark.parametrize(
+    ("ratio", "verdict"),
+    [(lambda n: 1.0, NOT_REPRODUCED), (lambda n: 1.005 if n == 512 else 0.8, REPRODUCED)],
+    ids=["neither gain nor loss", "a tie at one n"],
+)
+def test_ties(ratio, verdict):
+    one = judged(pair(GK, NAIVE, ratio))["without GV's atomic fused wins (packed, A kept)"]
+    assert one.verdict == verdict
+
+
 def test_one_size_against_it_is_enough_and_the_mechanism_stands_beside_it():
     series = pair(GK, NAIVE, lambda n: 1.3 if n == 512 else 0.5)
     counts = [
