@@ -38,7 +38,7 @@ struct Running {
 
 /* STEP columns from `start` into the running sums: s holds products of q and k, and then the weights. */
 __device__ __forceinline__ void weigh(Running &my, Sum<STEP> &s, const real *values) {
-  real most[2] = {my.most[0], my.most[1]};
+  real most[2] = {my.most[0], my.most[1]}, base[2];
 #pragma unroll
   for (int j = 0; j < STEP / 8; j++)
 #pragma unroll
@@ -48,6 +48,7 @@ __device__ __forceinline__ void weigh(Running &my, Sum<STEP> &s, const real *val
     most[r] = row_most(most[r]);
     const real shrink = ex2(my.most[r] - most[r]);
     my.most[r] = most[r];
+    base[r] = most[r] == LOWEST ? real(0) : most[r]; /* of a row that saw nothing so far no weight is 1 */
     my.total[r] *= shrink;
 #pragma unroll
     for (int j = 0; j < HD / 8; j++) {
@@ -59,7 +60,7 @@ __device__ __forceinline__ void weigh(Running &my, Sum<STEP> &s, const real *val
   for (int j = 0; j < STEP / 8; j++)
 #pragma unroll
     for (int e = 0; e < 4; e++) {
-      s.c[j][e] = s.c[j][e] == LOWEST ? real(0) : ex2(s.c[j][e] - most[e / 2]);
+      s.c[j][e] = ex2(s.c[j][e] - base[e / 2]);
       my.total[e / 2] += s.c[j][e];
     }
   accumulate<STEP>(my.out, s, values);
@@ -97,12 +98,13 @@ __device__ __forceinline__ void agree(Running &my, real *space) {
 __device__ __forceinline__ void finish(const Chain &c, Running &my, const Place &place) {
   if (own_split()) return;
   const real *gout = c.gout + (place.head * c.n + place.mine) * HD;
+  const real inverse[2] = {1 / my.total[0], 1 / my.total[1]};
   real delta[2] = {0, 0};
 #pragma unroll
   for (int j = 0; j < HD / 8; j++)
 #pragma unroll
     for (int e = 0; e < 4; e++) {
-      const real x = my.out.c[j][e] / my.total[e / 2];
+      const real x = my.out.c[j][e] * inverse[e / 2];
       my.out.c[j][e] = x;
       if (place.mine + row_in_tile(e) < c.n) delta[e / 2] += x * gout[row_in_tile(e) * HD + column_in_tile(j, e)];
     }
@@ -134,10 +136,8 @@ template <typename Keep> __device__ __forceinline__ void forward_tile(const Chai
   walk<false>(c.k + head, c.v + head, stream, 0, end, n, [&](const real *keys, const real *values, int start) {
     Sum<STEP> s;
     products<STEP>(s, own + own_tile() * 16 * LD, keys);
-    const bool whole = start + STEP <= (c.causal ? min(n, place.mine + 1) : n);
     each(s, [&](real &x, int r, int j) {
-      x *= scale;
-      if (!whole && (start + j >= n || (c.causal && start + j > place.mine + r))) x = LOWEST;
+      x = start + j < (c.causal ? min(n, place.mine + r + 1) : n) ? x * scale : LOWEST;
       keep(x, place.mine + r, start + j);
     });
     weigh(my, s, values);
@@ -191,9 +191,10 @@ template <bool ATOMIC> __device__ __forceinline__ void column_tile(const Chain &
            Sum<STEP> a, s;
            products<STEP>(a, keys, queries);
            each(a, [&](real &x, int r, int i) {
-             x = ex2(x * scale - (start + i < n ? lse[start + i] : NEVER));
              /* a weight past the end of the columns may be infinite, and would spoil the rows that it is added to */
-             if ((c.causal && start + i < place.mine + r) || (ATOMIC && place.mine + r >= n)) x = 0;
+             const bool there = start + i < n && !(ATOMIC && place.mine + r >= n);
+             const bool seen = there && !(c.causal && start + i < place.mine + r);
+             x = ex2(seen ? x * scale - lse[min(start + i, n - 1)] : -NEVER);
            });
            accumulate<STEP>(gv, a, cotangents);
            products<STEP>(s, values, cotangents);
@@ -201,8 +202,8 @@ template <bool ATOMIC> __device__ __forceinline__ void column_tile(const Chain &
            for (int j = 0; j < STEP / 8; j++)
 #pragma unroll
              for (int e = 0; e < 4; e++) {
-               const int i = start + column_in_tile(j, e);
-               s.c[j][e] = a.c[j][e] * (s.c[j][e] - (i < n ? delta[i] : real(0)));
+               const int i = min(start + column_in_tile(j, e), n - 1);
+               s.c[j][e] = a.c[j][e] * (s.c[j][e] - delta[i]);
              }
            accumulate<STEP>(gk, s, queries);
            if (ATOMIC) add_rows(s, lines, stream + STAGES * 2 * STREAM, c.gq + rows * HD, start, n);
@@ -244,7 +245,7 @@ __device__ __forceinline__ void row_tile(const Chain &c, const Place &place) {
       for (int e = 0; e < 4; e++) {
         const int column = start + column_in_tile(j, e);
         const bool seen = column < n && !(c.causal && column > place.mine + row_in_tile(e));
-        const real weight = seen ? ex2(a.c[j][e] * scale - lse[e / 2]) : real(0);
+        const real weight = ex2(seen ? a.c[j][e] * scale - lse[e / 2] : -NEVER);
         s.c[j][e] = weight * (s.c[j][e] - delta[e / 2]);
       }
     accumulate<STEP>(gq, s, keys);
