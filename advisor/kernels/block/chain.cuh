@@ -13,18 +13,20 @@
       int d_model, int d_ff, int causal, int n
 #define CHAIN const Chain c(workspace, batch, heads, kv_heads, d_model, d_ff, n)
 
-/* Rows between the launches: normal [rows][d], qkv [rows][all], mixed [rows][own], middle [rows][d], h [rows][f]. */
+/* Rows between the launches: normal [rows][d], qkv [rows][all], mixed [rows][own], middle [rows][d], h [rows][f], each
+   aligned to four numbers, so that rows of whole vectors can be read as such. */
 struct Chain {
   wide rows, own, all;
   real *normal, *qkv, *mixed, *middle, *h;
   INLINE Chain(real *workspace, int batch, int heads, int kv_heads, int d_model, int d_ff, int n)
       : rows(wide(batch) * n), own(wide(heads) * ADV_HD), all((wide(heads) + 2 * kv_heads) * ADV_HD) {
     normal = workspace;
-    qkv = normal + rows * d_model;
-    mixed = qkv + rows * all;
-    middle = mixed + rows * own;
-    h = middle + rows * d_model;
+    qkv = normal + aligned(rows * d_model);
+    mixed = qkv + aligned(rows * all);
+    middle = mixed + aligned(rows * own);
+    h = middle + aligned(rows * d_model);
   }
+  static INLINE wide aligned(wide count) { return (count + 3) / 4 * 4; }
 };
 
 /* log2(e) / sqrt(head_dim): scores are kept in base 2. */

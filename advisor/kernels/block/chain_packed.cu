@@ -19,7 +19,7 @@
     {"symbol": "block_packed_gate", "grid": ["(rows * d_ff + 127) // 128"], "block": "128"},
     {"symbol": "block_packed_down", "grid": ["(rows * d_model + 127) // 128"], "block": "128"}
   ],
-  "workspace": "rows * (2 * d_model + all + heads * head_dim + d_ff) * real_bytes",
+  "workspace": "(rows * (2 * d_model + all + heads * head_dim + d_ff) + 16) * real_bytes",
   "mapping": "packed: norms and attention by a thread a row, 128 rows a block; of a product a thread takes an output element",
   "rank": 60
 } */

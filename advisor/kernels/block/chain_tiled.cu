@@ -21,7 +21,7 @@
     {"symbol": "block_tiled_gate", "grid": ["wide_ff", "down"], "block": "256"},
     {"symbol": "block_tiled_down", "grid": ["out", "down"], "block": "256"}
   ],
-  "workspace": "batch * n * (2 * d_model + all + heads * head_dim + d_ff) * real_bytes",
+  "workspace": "(batch * n * (2 * d_model + all + heads * head_dim + d_ff) + 16) * real_bytes",
   "mapping": "norms: a block a row; products: 16 x 16 threads a tile of outputs; attention: ADV_LANES lanes a query row, keys and values in shared memory",
   "rank": 40
 } */

@@ -19,6 +19,7 @@ SERVED = {"batch": 2, "heads": 32, "kv_heads": 8, "head_dim": 128, "d_model": 40
     [
         ("chain_packed", "float64", ODD, (1, 33), {}),
         ("chain_tiled", "float64", GROUPED, (1, 68), {}),
+        ("few_warp", "bfloat16", {**GROUPED, "d_model": 24}, (1, 3, 7), {}),
         ("chain_tiled", "float16", ODD, (2, 33), {"ADV_TM": 2, "ADV_LANES": 16}),
     ],
 )
