@@ -39,6 +39,7 @@ from gpu_cells import CELLS, CHAIN, FEW, REGIME, exists, is_first, known_of, lab
 from gpu_crew import ahead
 from gpu_ground import FLOOR, Lost, conditions_of, device_machine, opened, state, tuned
 from gpu_rows import Row, Store
+from gpu_tune import Figures
 from kernel_race import Deadline, Refused
 
 from advisor.arguments import sizes as sizes_of
@@ -51,9 +52,6 @@ REGRET_SIZES = (512, 2048)
 
 NEED_S = {"tune": gpu_tune.LEAST_S, "race": 6.0, "chain": 8.0, "regret": 20.0, "cold": 10.0, "counters": 20.0}
 """A part begins no row with less time left than that, or than half its rows took: the first one may compile for all."""
-
-Figures = tuple[dict[str, Any], dict[str, Any]]
-"""What a row measured, and the conditions of the device."""
 
 
 class Step(NamedTuple):
@@ -97,8 +95,9 @@ def tune_steps(call: Call) -> Iterator[list[Step]]:
     with gpu_tune.tuner(call.asked.out, call.machine) as at:
 
         def one(label: str) -> Figures:
-            later = sum(weights[other] for other in left[left.index(label) :])
-            return gpu_tune.measure(at, label, listed[label], call.deadline.left_s() * weights[label] / later)
+            after = left[left.index(label) :]
+            budget_s = call.deadline.left_s() * weights[label] / sum(weights[other] for other in after)
+            return gpu_tune.measure(at, after, listed[label], budget_s)
 
         yield [
             Step({"shape": label}, kernels_of(label), lambda label=label: one(label))  # type: ignore[misc]

@@ -96,12 +96,12 @@ def _cell(kernel: str, of: tuple[str, str], sizes: tuple[int, ...], causal: bool
 
 
 def _chain() -> dict[str, Cell]:
-    first = [_cell(kernel, of, DOUBLING) for kernel in CHAIN for of in MAIN[kernel]]
-    masked = [_cell(kernel, of, FEW, True) for kernel in ATTENTION for of in (("bfloat16", "S"), ("float32", "P"))]
-    masked += [_cell("block", ("bfloat16", "S"), FEW, True)]
-    return dict(
-        [*first, *masked, *(_cell(kernel, of, FEW) for of in PLAIN for kernel in CHAIN if of not in MAIN[kernel])]
-    )
+    found = [_cell(kernel, of, DOUBLING) for kernel in CHAIN for of in MAIN[kernel]]
+    for kernel in CHAIN:
+        masked = {"block": [("bfloat16", "S")]}.get(kernel, [("bfloat16", "S"), ("float32", "P")])
+        found += [_cell(kernel, of, FEW, True) for of in masked if "causal" in spec_of(kernel).parameters]
+        found += [_cell(kernel, of, FEW) for of in PLAIN if of not in MAIN[kernel]]
+    return dict(found)
 
 
 def _late() -> dict[str, Cell]:
@@ -109,7 +109,7 @@ def _late() -> dict[str, Cell]:
 
 
 _EARLY = {**_decode(), **_chain()}
-CELLS: dict[str, Cell] = {**_late(), **_EARLY}
+CELLS: dict[str, Cell] = {**_EARLY, **{label: cell for label, cell in _late().items() if label not in _EARLY}}
 """Label -> cell; a row's key has the label as `shape`."""
 
 FIRST = {kernel: tuple(named(kernel, *of) for of in cells) for kernel, cells in MAIN.items()}

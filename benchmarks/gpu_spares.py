@@ -20,23 +20,27 @@ from advisor.kernels.gpu import child as place
 from advisor.kernels.gpu.messages import Compile, Hello
 
 READY = 2
-"""Spare workers at a time: a search and running again come one soon after the other."""
+"""Spare workers of a kernel at a time: a search and running again come one soon after the other."""
+
+Wanted = tuple[Hello, Compile]
+"""What a worker is told first, and what it does then, so that what it imports is there: compile programs, rehearse a
+problem."""
 
 WARM_S = 60.0
 
 
 class Spares:
-    """Workers that are started ahead, all with one hello. Close it, or use it as a context manager.
+    """Workers that are started ahead, of the kernels that are expected. Close it, or use it as a context manager.
 
-    A worker's process ends with the thread that started it, so one thread starts all and lives until this is closed.
+    A worker's process ends with the thread that started it, so a few threads start all and live until this is closed.
     """
 
     def __init__(self, start: Callable[[Program, Hello], Child] = Child) -> None:
         self._start = start
-        self._starter = ThreadPoolExecutor(READY)
+        self._starter = ThreadPoolExecutor(2 * READY)
         self._lock = threading.Lock()
         self._waiting: list[tuple[Hello, Future[Child]]] = []
-        self._next: tuple[Hello, Compile] | None = None
+        self._wanted: tuple[Wanted, ...] = ()
         self.used = 0
 
     def __enter__(self) -> Spares:
@@ -47,22 +51,17 @@ class Spares:
 
     def close(self) -> None:
         """End the workers that nobody took."""
-        self._next = None
+        self._wanted = ()
         self._drop([self._waiting.pop() for _ in range(len(self._waiting))])
         self._starter.shutdown()
 
-    def expect(self, hello: Hello, warm: Compile) -> None:
-        """From now on workers of this kernel are wanted; those of another that nobody took are ended.
-
-        Args:
-            hello: what a worker is told first.
-            warm: what it does then, so that what it imports is there: compile these programs, rehearse this problem.
-        """
+    def expect(self, wanted: Sequence[Wanted]) -> None:
+        """From now on workers of these kernels are wanted; those of others that nobody took are ended."""
         with self._lock:
-            self._next = hello, warm
-            gone = [one for one in self._waiting if one[0] != hello]
-            self._waiting = [one for one in self._waiting if one[0] == hello]
-            self._drop(gone)
+            self._wanted = tuple(wanted)
+            hellos = {hello for hello, _ in wanted}
+            self._drop([one for one in self._waiting if one[0] not in hellos])
+            self._waiting = [one for one in self._waiting if one[0] in hellos]
             self._fill()
 
     def take(self, program: Program, hello: Hello) -> Child:
@@ -81,9 +80,9 @@ class Spares:
         return self._start(program, hello)
 
     def _fill(self) -> None:
-        while self._next and len(self._waiting) < READY:
-            hello, warm = self._next
-            self._waiting.append((hello, self._starter.submit(self._made, hello, warm)))
+        for hello, warm in self._wanted:
+            for _ in range(READY - sum(one[0] == hello for one in self._waiting)):
+                self._waiting.append((hello, self._starter.submit(self._made, hello, warm)))
 
     def _made(self, hello: Hello, warm: Compile) -> Child:
         worker = self._start(place.gpu_program(hello.uuid), hello)

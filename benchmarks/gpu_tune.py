@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from gpu_cells import CELLS, REGIME, known_of, problem_of, spec_of
 from gpu_ground import DEVICE, LOG, POLICY, conditions_of, log_of
-from gpu_spares import Spares
+from gpu_spares import Spares, Wanted
 from kernel_race import Refused
 
 from advisor import tuning, tuning_result
@@ -33,6 +33,10 @@ HOME = "home"
 
 LEAST_S = 4.0
 """A cell has at least so long: less brings no race."""
+
+
+Figures = tuple[dict[str, Any], dict[str, Any]]
+"""What a row measured, and the conditions of the device."""
 
 
 class Tuner(NamedTuple):
@@ -71,26 +75,39 @@ def request(label: str, sizes: Sequence[int], budget_s: float) -> tuning.TuneReq
     )
 
 
-def expect(at: Tuner, label: str) -> None:
-    """Let workers for a cell start, with what Python variants of it import."""
-    machine, cell = at.machine, CELLS[label]
+def worker_for(machine: Machine, label: str) -> Wanted:
+    """A worker for a cell, and that it imports what Python variants of it need."""
+    cell = CELLS[label]
     spec, known = spec_of(cell.kernel), known_of(cell.kernel)
     problem = problem_of(label, min(cell.sizes), "warm")
     python = [one for one in known if one.language != OWN_GPU_LANGUAGES[0]]
     first = {one.build.variant: one for one in space(machine, spec, python, problem, space_options(machine))}
     with GpuPool(machine.gpus[0], spec, known) as pool:  # it starts no worker
         programs = [pool.trial(problem, one, Ask(0, 0.0), "normal").program for one in first.values()]
-    at.spares.expect(Hello(origin(spec), 0, machine.gpus[0].uuid or ""), Compile(tuple(programs), problem))
+    return Hello(origin(spec), 0, machine.gpus[0].uuid or ""), Compile(tuple(programs), problem)
 
 
-def measure(at: Tuner, label: str, sizes: Sequence[int], budget_s: float) -> tuple[dict[str, Any], dict[str, Any]]:
+def expect(at: Tuner, listed: Sequence[str]) -> None:
+    """Let workers start for the first of some cells, and for the next of another kernel."""
+    later = next((label for label in listed if CELLS[label].kernel != CELLS[listed[0]].kernel), None)
+    at.spares.expect([worker_for(at.machine, label) for label in (listed[0], later) if label])
+
+
+def measure(at: Tuner, listed: Sequence[str], sizes: Sequence[int], budget_s: float) -> Figures:
     """Tune a cell. Raises Refused where it left no table.
+
+    Args:
+        at: where.
+        listed: the cell, then those that come after it.
+        sizes: its n.
+        budget_s: seconds.
 
     Returns:
         What the product said, and the conditions that its last trial found.
     """
-    expect(at, label)
-    kernel, used, budget_s = CELLS[label].kernel, at.spares.used, max(LEAST_S, budget_s)
+    expect(at, listed)
+    label, used, budget_s = listed[0], at.spares.used, max(LEAST_S, budget_s)
+    kernel = CELLS[label].kernel
     with home_of(at.folder, kernel):
         (result,) = tuning.tune(request(label, sizes, budget_s), Silent())
     keep(at.folder, kernel)

@@ -8,11 +8,12 @@ from typing import ClassVar
 
 import gpu
 import gpu_cells
+import gpu_ground
 import gpu_ship
 import gpu_spares
 import gpu_tune
 import pytest
-from gpu_machine_fixtures import MACHINE
+from gpu_machine_fixtures import CUDA, MACHINE, OneWorker
 from gpu_spares import Spares
 from gpu_stub_fixtures import ALL
 from kernel_race import Refused
@@ -55,7 +56,7 @@ def settled(spares):
 
 
 def test_a_spare_worker_is_warm_and_taken_once_and_another_begun(spares):
-    spares.expect(HELLO, WARM)
+    spares.expect([(HELLO, WARM)])
     settled(spares)
     assert len(Worker.started) == gpu_spares.READY
     taken = [spares.take(None, HELLO) for _ in range(3)]
@@ -67,10 +68,10 @@ def test_a_spare_worker_is_warm_and_taken_once_and_another_begun(spares):
 
 
 def test_workers_of_another_kernel_are_ended_and_a_dead_one_is_not_given(spares):
-    spares.expect(HELLO, WARM)
+    spares.expect([(HELLO, WARM)])
     settled(spares)
     first = list(Worker.started)
-    spares.expect(OTHER, WARM)
+    spares.expect([(OTHER, WARM)])
     settled(spares)
     assert not any(one.alive for one in first)
     for one in Worker.started:
@@ -85,7 +86,7 @@ def test_who_is_not_expected_gets_a_new_worker_and_all_end_with_it():
     Worker.started = []
     with Spares(Worker) as spares:
         assert spares.take(None, HELLO).asked == []
-        spares.expect(HELLO, WARM)
+        spares.expect([(HELLO, WARM)])
         settled(spares)
         waiting = [future.result() for _, future in spares._waiting]
     assert waiting
@@ -144,7 +145,7 @@ def test_a_cell_is_tuned_in_a_home_of_its_kernel_and_its_table_and_log_are_kept(
     monkeypatch.setattr(gpu_tune, "expect", lambda *_: None)
     at = gpu_tune.Tuner(str(tmp_path), MACHINE, spares)
     before = os.environ.get("ADVISOR_HOME")
-    data, conditions = gpu_tune.measure(at, "forward-bf16-P", (64,), 1.0)
+    data, conditions = gpu_tune.measure(at, ["forward-bf16-P"], (64,), 1.0)
     assert homes == [str(tmp_path / "home" / "forward")]
     assert os.environ.get("ADVISOR_HOME") == before
     assert conditions == {"after": {"sm_mhz": 1500}}
@@ -154,26 +155,48 @@ def test_a_cell_is_tuned_in_a_home_of_its_kernel_and_its_table_and_log_are_kept(
     (card,) = json.loads((kept / "machine.json").read_text())["gpus"]
     assert card == {"uuid": None, "name": "NVIDIA H200", "pci": None, "slice_of": None}
     with pytest.raises(Refused, match="no time"):
-        gpu_tune.measure(at, "forward-bf16-P", (64,), 1.0)
+        gpu_tune.measure(at, ["forward-bf16-P"], (64,), 1.0)
 
 
-def test_workers_to_come_import_what_variants_in_python_need(monkeypatch):
+def test_workers_to_come_import_what_variants_in_python_need_also_of_the_next_kernel(monkeypatch):
     asked = []
     monkeypatch.setattr(gpu_tune, "space_options", lambda _: ALL)
-    spares = type("Spares", (), {"expect": lambda self, hello, warm: asked.append((hello, warm))})()
-    gpu_tune.expect(gpu_tune.Tuner("x", MACHINE, spares), "forward-bf16-P")
-    ((hello, warm),) = asked
-    assert hello.spec_path.endswith("forward/spec.py")
-    assert {one.language for one in warm.programs} <= {"triton", "torch"}
-    assert warm.programs
-    assert warm.problem.dtype == "bfloat16"
+    spares = type("Spares", (), {"expect": lambda self, wanted: asked.extend(wanted)})()
+    at = gpu_tune.Tuner("x", MACHINE, spares)
+    gpu_tune.expect(at, ["forward-bf16-P", "forward-f32-P", "fused-bf16-P", "mlp-f32-P"])
+    assert [hello.spec_path.split("/")[-2] for hello, _ in asked] == ["forward", "fused"]
+    for _, warm in asked:
+        assert {one.language for one in warm.programs} <= {"triton", "torch"}
+        assert warm.programs
+        assert warm.problem.dtype == "bfloat16"
+    asked.clear()
+    gpu_tune.expect(at, ["forward-bf16-P"])
+    assert len(asked) == 1
+
+
+def test_the_product_tunes_a_cell_in_this_process_with_workers_that_waited(tmp_path, monkeypatch):
+    from advisor.kernels.gpu import pool
+
+    monkeypatch.setenv("ADVISOR_LOCK", str(tmp_path / "lock"))
+    monkeypatch.setattr(gpu_tune.tuning, "target", lambda *_: MACHINE)
+    for where in (gpu_tune.tuning, gpu_tune):
+        monkeypatch.setattr(where, "space_options", lambda *_, **__: CUDA)
+    monkeypatch.setattr(pool, "edges", lambda *_: ())
+    monkeypatch.setattr(pool, "sets", lambda *_: 2)
+    with Spares(OneWorker) as spares, spares.in_place():
+        data, _ = gpu_tune.measure(gpu_tune.Tuner(str(tmp_path), MACHINE, spares), ["paper"], (16,), 60.0)
+    assert data["said"]["trials"]["ok"] > 0
+    assert data["spare_workers"] >= 1
+    left = gpu_ground.tuned(str(tmp_path), "decode")
+    assert gpu_ground.table_choice(left.table, gpu_cells.problem_of("paper", 16)) is not None
+    assert left.looks
 
 
 def test_time_is_shared_among_cells_by_their_sizes(tmp_path, monkeypatch):
     budgets = {}
 
-    def one(at, label, sizes, budget_s):
-        budgets[label] = budget_s
+    def one(at, listed, sizes, budget_s):
+        budgets[listed[0]] = budget_s
         return {}, {}
 
     monkeypatch.setattr(gpu_tune, "measure", one)
