@@ -36,5 +36,5 @@ extern "C" __global__ void __launch_bounds__(TEAM) backward_gq(PARAMETERS) {
 
 extern "C" __global__ void __launch_bounds__(TEAM) backward_gk_gv(PARAMETERS) {
   const Gradients c = GRADIENTS;
-  column_tile<false>(c, column_place());
+  column_tile<false>(c, column_place(), [](real, wide, int) {});
 }

@@ -23,22 +23,12 @@
 } */
 #include "tensor.cuh"
 
-/* A warp a query row: lse, delta, zeros in gq. */
 extern "C" __global__ void __launch_bounds__(128) backward_first(PARAMETERS) {
   const Gradients c = GRADIENTS;
-  const int row = blockIdx.x * 4 + threadIdx.x / 32, lane = threadIdx.x % 32;
-  if (row >= n) return;
-  const wide at = wide(blockIdx.y) * n + row;
-  real delta = part_of_delta(gout, out, at, lane, 32);
-#pragma unroll
-  for (int o = 16; o; o >>= 1) delta += __shfl_xor_sync(0xffffffffu, delta, o);
-  for (int d = lane; d < HD; d += 32) gq[at * HD + d] = 0;
-  if (lane) return;
-  c.lse[at] = lse[at] * LOG2E;
-  c.delta[at] = delta;
+  first_rows<true>(c, out, lse);
 }
 
 extern "C" __global__ void __launch_bounds__(TEAM) backward_gradients(PARAMETERS) {
   const Gradients c = GRADIENTS;
-  column_tile<true>(c, column_place());
+  column_tile<true>(c, column_place(), [](real, wide, int) {});
 }

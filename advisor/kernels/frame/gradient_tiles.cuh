@@ -55,8 +55,10 @@ __device__ __forceinline__ void add_rows(Sum<STEP> &s, const real *keys, real *s
   });
 }
 
-/* One block's rows of k and v: gk and gv, over all query rows that see them; ATOMIC: adds to gq of those on the way. */
-template <bool ATOMIC> __device__ __forceinline__ void column_tile(const Gradients &c, const Place &place) {
+/* One block's rows of k and v: gk and gv, over all query rows that see them; ATOMIC: adds to gq of those on the way.
+   keep(s, row, j) is handed each of GS; row: among those of all heads. */
+template <bool ATOMIC, typename Keep>
+__device__ __forceinline__ void column_tile(const Gradients &c, const Place &place, Keep keep) {
   const int n = c.n;
   const wide cache = place.head * n * HD;
   const real scale = score_scale() * LOG2E;
@@ -87,6 +89,7 @@ template <bool ATOMIC> __device__ __forceinline__ void column_tile(const Gradien
              for (int e = 0; e < 4; e++) {
                const int i = start + column_in_tile(j, e);
                s.c[j][e] = a.c[j][e] * (s.c[j][e] - (i < n ? delta[i] : real(0)));
+               if (i < n) keep(s.c[j][e], rows + i, place.mine + row_in_tile(e));
              }
            accumulate<STEP>(gk, s, queries);
            if (ATOMIC) add_rows(s, lines, stream + STAGES * 2 * STREAM, c.gq + rows * HD, start, n);
@@ -131,6 +134,29 @@ template <typename Known> __device__ __forceinline__ void row_tile(const Gradien
     accumulate<STEP>(gq, s, keys);
   });
   join(gq, stream);
+  each(gq, [](real &x, int, int) { x *= score_scale(); });
+  put(gq, c.gq + rows * HD, place.mine, n);
+}
+
+/* One block's query rows: gq from GS that was kept, slope(row, j) of rows among those of all heads. */
+template <typename Slope>
+__device__ __forceinline__ void kept_row_tile(const Gradients &c, const Place &place, Slope slope) {
+  const int n = c.n;
+  const wide rows = place.head * n;
+  const real *k = c.k + place.head / c.sharing * n * HD;
+  Sum<HD> gq;
+  zero(gq);
+  const int end = c.causal ? min(n, place.first + OWN) : n;
+  walk<false, false>(k, k, lines, 0, end, n, [&](const real *keys, const real *, int start) {
+    Sum<STEP> s;
+    each(s, [&](real &x, int r, int j) {
+      const int row = place.mine + r, column = start + j;
+      const bool seen = row < n && column < n && !(c.causal && column > row);
+      x = seen ? slope(rows + row, column) : real(0);
+    });
+    accumulate<STEP>(gq, s, keys);
+  });
+  join(gq, lines);
   each(gq, [](real &x, int, int) { x *= score_scale(); });
   put(gq, c.gq + rows * HD, place.mine, n);
 }

@@ -190,13 +190,13 @@ __device__ __forceinline__ int own_tile() { return threadIdx.x / 32 / SPLITS; }
 __device__ __forceinline__ int own_split() { return threadIdx.x / 32 % SPLITS; }
 
 /* Rows first .. end-1 of x and y [n][HD] stream by; work(x tile, y tile, start): a warp's STEP rows from start on; ALL:
-   also of a warp whose rows are past the end, zeros then. `space`: STAGES * 2 * STREAM. What was fetched before is there
+   also of a warp whose rows are past the end, zeros then; without BOTH only x comes. `space`: STAGES * 2 * STREAM. What was fetched before is there
    when the first work begins. */
-template <bool ALL, typename Work>
+template <bool ALL, bool BOTH = true, typename Work>
 __device__ __forceinline__ void walk(const real *x, const real *y, real *space, int first, int end, int n, Work work) {
   const auto load = [=](int start, int stage) {
     bring<ROUND>(space + stage * 2 * STREAM, x, start, n);
-    bring<ROUND>(space + (stage * 2 + 1) * STREAM, y, start, n);
+    if (BOTH) bring<ROUND>(space + (stage * 2 + 1) * STREAM, y, start, n);
   };
   load(first, 0);
   close_group();

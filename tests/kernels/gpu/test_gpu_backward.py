@@ -40,7 +40,8 @@ TILED = (
     ("tiled_tensor", "float32", CAUSAL, {"ADV_TILES": 1, "ADV_SPLITS": 4, "ADV_STEP": 16, "ADV_STAGES": 2}),
     ("tiled_tensor", "float64", PAPER, {"ADV_TILES": 2, "ADV_SPLITS": 2, "ADV_STEP": 16, "ADV_STAGES": 1}),
     ("tiled_tensor_gq_atomic", "float32", CAUSAL, {"ADV_TILES": 2, "ADV_SPLITS": 2, "ADV_STEP": 16, "ADV_STAGES": 2}),
-    ("tiled_tensor_gq_atomic", "float64", PAPER, {"ADV_TILES": 4, "ADV_SPLITS": 1, "ADV_STEP": 32, "ADV_STAGES": 1}),
+    ("tiled_tensor_persisted", "float32", PAPER, {"ADV_TILES": 1, "ADV_SPLITS": 4, "ADV_STEP": 16, "ADV_STAGES": 1}),
+    ("tiled_tensor_persisted", "float64", CAUSAL, {"ADV_TILES": 4, "ADV_SPLITS": 1, "ADV_STEP": 32, "ADV_STAGES": 1}),
 )
 
 
