@@ -2,12 +2,11 @@
   "idea": "tiles of rows and keys through Triton, products on tensor cores, a running softmax",
   "language": "triton", "symbol": "prepare", "dtypes": ["float16", "bfloat16"], "requires": ["sm_80"],
   "arithmetic": "cache",
-  "run_knobs": {"rows": [32, 64, 128], "keys": [64, 128], "warps": [4, 8], "stages": [2, 3]},
-  "defaults": {"rows": 128, "keys": 64, "warps": 4, "stages": 3},
-  "valid": ["head_dim == 64 or head_dim == 128", "warps == 4 or rows == 128", "rows < max(64, 2 * n)",
-            "rows < 128 or warps == 8 or (head_dim == 64 and keys == 64)",
-            "rows > 32 or (keys == 64 and stages == 2 and (n + 63) // 64 * batch * heads <= 132)",
-            "rows != 64 or keys == 64 or stages == 2", "rows < 128 or keys == 128 or stages == 3"],
+  "run_knobs": {"rows": [32, 64, 128], "keys": [64, 128], "warps": [4, 8]},
+  "defaults": {"rows": 64, "keys": 64, "warps": 4},
+  "valid": ["head_dim == 64 or head_dim == 128", "rows < max(64, 2 * n)", "keys == 64 or rows == 128",
+            "warps == 4 or rows == 128", "rows < 128 or warps == 8 or (head_dim == 64 and keys == 64)",
+            "rows > 32 or (n + 63) // 64 * batch * heads <= 132"],
   "reads": "batch * n * head_dim * (heads + 2 * kv_heads)", "writes": "batch * heads * n * head_dim",
   "mapping": "tiled: a program takes a tile of query rows of a head and walks over tiles of keys; lanes are Triton's",
   "rank": 40
@@ -24,6 +23,9 @@ from typing import Any
 
 import triton
 import triton.language as tl
+
+STAGES = {64: 3, 128: 2}
+"""Rows of keys in a tile -> tiles that are on their way or in use."""
 
 
 @triton.jit
@@ -97,7 +99,7 @@ def prepare(buffers: Sequence[Any], dims: tuple[int, ...], knobs: dict[str, int]
     batch, heads, kv_heads, d, causal, n = dims
     grid = (-(-n // knobs["rows"]), batch * heads)
     scale, sharing = math.log2(math.e) / math.sqrt(d), heads // kv_heads
-    set_up = {"num_warps": knobs["warps"], "num_stages": knobs["stages"]}
+    set_up = {"num_warps": knobs["warps"], "num_stages": STAGES[knobs["keys"]]}
 
     def call() -> None:
         _forward[grid](q, k, v, out, scale, n, sharing, d, knobs["rows"], knobs["keys"], bool(causal), **set_up)

@@ -2,9 +2,8 @@
   "idea": "tiles of rows and keys through Triton, brought by the copy engine of Hopper",
   "language": "triton", "symbol": "prepare", "dtypes": ["float16", "bfloat16"], "requires": ["sm_90"],
   "arithmetic": "cache",
-  "run_knobs": {"rows": [64, 128], "keys": [64, 128], "stages": [2, 3]},
-  "defaults": {"rows": 128, "keys": 128, "stages": 2},
-  "valid": ["head_dim == 64 or head_dim == 128", "n >= 128", "rows == 128 or keys == 64", "keys == 128 or stages == 3"],
+  "run_knobs": {"rows": [64, 128], "keys": [64, 128]}, "defaults": {"rows": 128, "keys": 128},
+  "valid": ["head_dim == 64 or head_dim == 128", "n >= 128", "rows == 128 or keys == 64"],
   "reads": "batch * n * head_dim * (heads + 2 * kv_heads)", "writes": "batch * heads * n * head_dim",
   "mapping": "tiled: a program takes a tile of query rows of a head and walks over tiles of keys; lanes are Triton's",
   "rank": 41
@@ -23,6 +22,9 @@ from typing import Any
 import triton
 import triton.language as tl
 from triton.tools.tensor_descriptor import TensorDescriptor
+
+STAGES = {64: 3, 128: 2}
+"""Rows of keys in a tile -> tiles that are on their way or in use."""
 
 
 @triton.jit
@@ -90,7 +92,7 @@ def prepare(buffers: Sequence[Any], dims: tuple[int, ...], knobs: dict[str, int]
     out, grid = buffers[3], (-(-n // knobs["rows"]), batch * heads)
     scale, sharing = math.log2(math.e) / math.sqrt(d), heads // kv_heads
     tiles = (d, knobs["rows"], knobs["keys"], bool(causal))
-    set_up = {"num_warps": knobs["rows"] // 16, "num_stages": knobs["stages"]}
+    set_up = {"num_warps": knobs["rows"] // 16, "num_stages": STAGES[knobs["keys"]]}
 
     def call() -> None:
         _forward[grid](q, k, v, out, scale, n, sharing, *tiles, **set_up)

@@ -1,0 +1,196 @@
+"""variant {
+  "idea": "two groups of warps on tensor cores take turns, fed by a warp that copies; a softmax runs beside products",
+  "language": "triton", "symbol": "prepare", "dtypes": ["float16", "bfloat16"], "requires": ["sm_90"],
+  "arithmetic": "cache",
+  "run_knobs": {"keys": [64, 128], "stages": [2, 3]}, "defaults": {"keys": 128, "stages": 2},
+  "valid": ["head_dim == 64 or head_dim == 128", "n >= 128", "keys == 128 or stages == 3",
+            "head_dim * keys * stages <= 32768"],
+  "reads": "batch * n * head_dim * (heads + 2 * kv_heads)", "writes": "batch * heads * n * head_dim",
+  "mapping": "tiled: a block takes 128 query rows of a head, 64 a warp group; one more warp asks for tiles of keys",
+  "rank": 42
+}
+
+Written in Triton's lower language, which names layouts, barriers and who runs what. The scores of the next keys are
+computed while the weights of the last ones multiply v, and a group's softmax runs beside both products of the other.
+Weights are rounded to the dtype of the operands between the two products, and so is the result. Tiles reach into the
+next head where n is no multiple of theirs: what they bring from there is masked.
+
+Source of the order of products: Shah et al., "FlashAttention-3", 2024, algorithm 2.
+"""
+
+# mypy: disable-error-code="no-untyped-def,untyped-decorator"
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.language.nvidia.hopper import mbarrier, tma, warpgroup_mma, warpgroup_mma_wait
+from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
+
+ROWS = 64
+"""Query rows of a warp group."""
+
+TYPES = {torch.float16: gl.float16, torch.bfloat16: gl.bfloat16}
+
+
+@gluon.jit
+def _masked(  # noqa: PLR0913, PLR0917 (a kernel takes what it takes)
+    s, start, whole, rows, n,
+    KEYS: gl.constexpr, CAUSAL: gl.constexpr, LAYOUT: gl.constexpr,  # noqa: N803
+):  # fmt: skip
+    """Scores with those of keys left out that a row does not see; tiles before `whole` need none left out."""
+    if start >= whole:
+        at = start + gl.arange(0, KEYS, layout=gl.SliceLayout(0, LAYOUT))
+        seen = gl.expand_dims(at, 0) < n
+        if CAUSAL:
+            seen = seen & (gl.expand_dims(at, 0) <= gl.expand_dims(rows, 1))
+        s = gl.where(seen, s, -1e30)
+    return s
+
+
+@gluon.jit
+def _weighed(s, most, scale):
+    """Weights of scores, the largest score so far, and by what shrinks what was summed before."""
+    now = gl.maximum(most, gl.max(s, 1) * scale)
+    return gl.exp2(s * scale - gl.expand_dims(now, 1)), now, gl.exp2(most - now)
+
+
+@gluon.jit
+def _consume(  # noqa: PLR0913, PLR0917 (as above)
+    group: gl.constexpr, space, out, scale, n, head, place, tiles, whole,
+    D: gl.constexpr, ROWS: gl.constexpr, KEYS: gl.constexpr, STAGES: gl.constexpr, CAUSAL: gl.constexpr,  # noqa: N803
+):  # fmt: skip
+    """One warp group: its query rows against all tiles of keys as they come."""
+    q, k, v, asked, k_full, k_free, v_full, v_free = space
+    scored: gl.constexpr = gl.NVMMADistributedLayout(version=[3, 0], warps_per_cta=[4, 1], instr_shape=[16, KEYS, 16])
+    summed: gl.constexpr = gl.NVMMADistributedLayout(version=[3, 0], warps_per_cta=[4, 1], instr_shape=[16, D, 16])
+    left: gl.constexpr = gl.DotOperandLayout(operand_index=0, parent=summed, k_width=2)
+    first = place * (2 * ROWS) + group * ROWS
+    rows = first + gl.arange(0, ROWS, layout=gl.SliceLayout(1, scored))
+    mine = q.index(group)
+    blank = gl.zeros([ROWS, KEYS], gl.float32, scored)
+    acc = gl.zeros([ROWS, D], gl.float32, summed)
+    most = gl.full([ROWS], -1e30, gl.float32, gl.SliceLayout(1, scored))
+
+    mbarrier.wait(asked, 0)
+    mbarrier.wait(k_full.index(0), 0)
+    s = warpgroup_mma(mine, k.index(0).permute((1, 0)), blank, use_acc=False, is_async=True)
+    s = warpgroup_mma_wait(0, deps=(s,))
+    mbarrier.arrive(k_free.index(0), count=1)
+    p, most, _shrink = _weighed(_masked(s, 0, whole, rows, n, KEYS, CAUSAL, scored), most, scale)
+    total = gl.sum(p, 1)
+    weights = gl.convert_layout(p.to(k.dtype), left)
+    for j in range(1, tiles):
+        at, turn = j % STAGES, j // STAGES & 1
+        before, turn_before = (j - 1) % STAGES, (j - 1) // STAGES & 1
+        mbarrier.wait(k_full.index(at), turn)
+        s = warpgroup_mma(mine, k.index(at).permute((1, 0)), blank, use_acc=False, is_async=True)
+        mbarrier.wait(v_full.index(before), turn_before)
+        acc = warpgroup_mma(weights, v.index(before), acc, is_async=True)
+        s = warpgroup_mma_wait(1, deps=(s,))
+        mbarrier.arrive(k_free.index(at), count=1)
+        p, most, shrink = _weighed(_masked(s, j * KEYS, whole, rows, n, KEYS, CAUSAL, scored), most, scale)
+        total = total * shrink + gl.sum(p, 1)
+        acc, weights = warpgroup_mma_wait(0, deps=(acc, weights))
+        mbarrier.arrive(v_free.index(before), count=1)
+        acc = acc * gl.expand_dims(gl.convert_layout(shrink, gl.SliceLayout(1, summed)), 1)
+        weights = gl.convert_layout(p.to(k.dtype), left)
+    last, turn_last = (tiles - 1) % STAGES, (tiles - 1) // STAGES & 1
+    mbarrier.wait(v_full.index(last), turn_last)
+    acc = warpgroup_mma(weights, v.index(last), acc, is_async=True)
+    acc, weights = warpgroup_mma_wait(0, deps=(acc, weights))
+    acc = acc / gl.expand_dims(gl.convert_layout(total, gl.SliceLayout(1, summed)), 1)
+
+    wide: gl.constexpr = gl.BlockedLayout([1, 8], [256 // D, D // 8], [4, 1], [1, 0])
+    to_rows = first + gl.arange(0, ROWS, layout=gl.SliceLayout(1, wide))
+    columns = gl.arange(0, D, layout=gl.SliceLayout(0, wide))
+    to = head.to(gl.int64) * n * D + gl.expand_dims(to_rows, 1) * D + gl.expand_dims(columns, 0)
+    gl.store(out + to, gl.convert_layout(acc.to(k.dtype), wide), mask=gl.expand_dims(to_rows, 1) < n)
+
+
+@gluon.jit
+def _feed(  # noqa: PLR0913, PLR0917 (as above)
+    q_at, k_at, v_at, space, row, key, tiles,
+    ROWS: gl.constexpr, KEYS: gl.constexpr, STAGES: gl.constexpr,  # noqa: N803
+):  # fmt: skip
+    """One warp: asks for the query rows, then for tiles of k and v as their places become free."""
+    q, k, v, asked, k_full, k_free, v_full, v_free = space
+    mbarrier.expect(asked, 2 * q_at.block_type.nbytes)
+    tma.async_copy_global_to_shared(q_at, [row, 0], asked, q.index(0))
+    tma.async_copy_global_to_shared(q_at, [row + ROWS, 0], asked, q.index(1))
+    for j in range(tiles):
+        at, turn = j % STAGES, (j // STAGES & 1) ^ 1
+        mbarrier.wait(k_free.index(at), turn)
+        mbarrier.expect(k_full.index(at), k_at.block_type.nbytes)
+        tma.async_copy_global_to_shared(k_at, [key + j * KEYS, 0], k_full.index(at), k.index(at))
+        mbarrier.wait(v_free.index(at), turn)
+        mbarrier.expect(v_full.index(at), v_at.block_type.nbytes)
+        tma.async_copy_global_to_shared(v_at, [key + j * KEYS, 0], v_full.index(at), v.index(at))
+
+
+@gluon.jit(do_not_specialize=["n", "sharing"])
+def _forward(  # noqa: PLR0913, PLR0917 (as above)
+    q_at, k_at, v_at, out, scale, n, sharing,
+    D: gl.constexpr, ROWS: gl.constexpr, KEYS: gl.constexpr, STAGES: gl.constexpr, CAUSAL: gl.constexpr,  # noqa: N803
+):  # fmt: skip
+    q = gl.allocate_shared_memory(q_at.dtype, [2, ROWS, D], q_at.layout)
+    k = gl.allocate_shared_memory(k_at.dtype, [STAGES, KEYS, D], k_at.layout)
+    v = gl.allocate_shared_memory(v_at.dtype, [STAGES, KEYS, D], v_at.layout)
+    asked = gl.allocate_shared_memory(gl.int64, [1], mbarrier.MBarrierLayout())
+    k_full = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
+    k_free = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
+    v_full = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
+    v_free = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
+    mbarrier.init(asked, count=1)
+    for i in gl.static_range(STAGES):
+        mbarrier.init(k_full.index(i), count=1)
+        mbarrier.init(k_free.index(i), count=2)
+        mbarrier.init(v_full.index(i), count=1)
+        mbarrier.init(v_free.index(i), count=2)
+
+    head = gl.program_id(1)
+    place = gl.num_programs(0) - 1 - gl.program_id(0)  # causal: the longest first
+    end, whole = n, n // KEYS * KEYS
+    if CAUSAL:
+        end = gl.minimum(n, (place + 1) * (2 * ROWS))
+        whole = place * (2 * ROWS) // KEYS * KEYS
+    tiles = (end + KEYS - 1) // KEYS
+    row, key = head * n + place * (2 * ROWS), head // sharing * n
+    space = (q, k, v, asked, k_full, k_free, v_full, v_free)
+    gl.warp_specialize(
+        [
+            (_consume, (0, space, out, scale, n, head, place, tiles, whole, D, ROWS, KEYS, STAGES, CAUSAL)),
+            (_consume, (1, space, out, scale, n, head, place, tiles, whole, D, ROWS, KEYS, STAGES, CAUSAL)),
+            (_feed, (q_at, k_at, v_at, space, row, key, tiles, ROWS, KEYS, STAGES)),
+        ],
+        [4, 1],
+        [232, 24],
+    )
+
+
+def _tiles_of(tensor: Any, rows: int, d: int) -> Any:
+    """A descriptor of tiles of all rows of all heads."""
+    layout = gl.NVMMASharedLayout.get_default_for([rows, d], TYPES[tensor.dtype])
+    return TensorDescriptor.from_tensor(tensor.view(-1, d), [rows, d], layout)
+
+
+def prepare(buffers: Sequence[Any], dims: tuple[int, ...], knobs: dict[str, int]) -> Callable[[], Any]:
+    """The call: q, out [b,h,n,d], k, v [b,g,n,d]; dims: b, h, g, d, causal, n. Writes out itself."""
+    batch, heads, kv_heads, d, causal, n = dims
+    keys, stages = knobs["keys"], knobs["stages"]
+    tall = (ROWS, keys, keys)
+    q, k, v = (_tiles_of(one, rows, d) for one, rows in zip(buffers, tall, strict=False))
+    out, grid = buffers[3], (-(-n // (2 * ROWS)), batch * heads)
+    scale, sharing = math.log2(math.e) / math.sqrt(d), heads // kv_heads
+
+    def call() -> None:
+        _forward[grid](q, k, v, out, scale, n, sharing, d, ROWS, keys, stages, bool(causal), num_warps=4)
+
+    return call
+
+
+def prepare_workspace(buffers: Sequence[Any], dims: tuple[int, ...], knobs: dict[str, int]) -> int:
+    """Bytes: none."""
+    return 0
