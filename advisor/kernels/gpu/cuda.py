@@ -81,9 +81,9 @@ class CudaDriver:
         """Launch on CuPy's current stream, which keeps the order."""
         numbers = tuple(np.int32(number) for number in geometry.numbers)
         for function, (grid, block, shared_bytes) in zip(functions, geometry.extents, strict=True):
-            if shared_bytes > STATIC_SHARED:
-                function.max_dynamic_shared_size_bytes = shared_bytes
             with _told():
+                if shared_bytes > STATIC_SHARED:
+                    function.max_dynamic_shared_size_bytes = shared_bytes
                 function(grid, (block,), (*arrays, *numbers), shared_mem=shared_bytes)
 
     def tensor(self, array: Any, dtype: str) -> Any:

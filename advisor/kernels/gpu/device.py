@@ -5,8 +5,20 @@ from __future__ import annotations
 from advisor import device
 from advisor.errors import BadInput
 from advisor.installed import DEVICE_TOOLS, installed, nvrtc
+from advisor.kernels.gpu.geometry import Geometry
 from advisor.kernels.variant import Variant
 from advisor.records import Gpu, Machine, pairs
+
+SHARED_BYTES = {
+    capability: size << 10
+    for capability, size in {
+        **{60: 48, 61: 48, 70: 96, 75: 64, 80: 163, 86: 99, 87: 163, 89: 99},
+        **{90: 227, 100: 227, 103: 227, 110: 227, 120: 99, 121: 99},
+    }.items()
+}
+"""Compute capability -> bytes of dynamic shared memory of a block at most.
+
+Source: CUDA C++ Programming Guide, "Compute Capabilities", technical specifications."""
 
 KEPT = ("driver", "cuda")
 """Of a machine's environment: what measurements on a device depend on, beside its own tools."""
@@ -34,6 +46,16 @@ def missing(variant: Variant, gpu: Gpu) -> tuple[str, ...]:
     names no device."""
     have = capability(gpu.compute_capability)
     return tuple(word for word in variant.requires if not word.startswith("sm_") or have < int(word[3:]))
+
+
+def shared_bytes(gpu: Gpu) -> int:
+    """Dynamic shared memory that a block may have on a device at most; of one that is not known the most there is."""
+    return SHARED_BYTES.get(capability(gpu.compute_capability), max(SHARED_BYTES.values()))
+
+
+def fits(launches: Geometry, gpu: Gpu) -> bool:
+    """Whether every kernel of a call has the dynamic shared memory that it asks for."""
+    return max(one.shared_bytes for one in launches.extents) <= shared_bytes(gpu)
 
 
 def capability(text: str | None) -> int:

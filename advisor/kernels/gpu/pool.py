@@ -11,11 +11,12 @@ from advisor.kernels.edges import edges
 from advisor.kernels.executor import Ask
 from advisor.kernels.fates import Fates, by_key, check_exists, variant_of
 from advisor.kernels.gpu.child import GpuCrew
-from advisor.kernels.gpu.device import missing
+from advisor.kernels.gpu.device import missing, shared_bytes
 from advisor.kernels.gpu.geometry import geometry
 from advisor.kernels.gpu.memory import USABLE, need_bytes, sets
 from advisor.kernels.gpu.messages import Case, Compile, Hello, Program, Trial
 from advisor.kernels.gpu.source import options
+from advisor.kernels.gpu.space import is_possible
 from advisor.kernels.gpu.tools import gpu_tools
 from advisor.kernels.pool import Prepared
 from advisor.kernels.power import gpu_joules
@@ -121,6 +122,12 @@ class GpuPool:
             have = f"compute capability {self.gpu.compute_capability}"
             raise BadInput(f"{variant.name} needs {' '.join(lacking)}", got=have, allowed="that or a later one")
         check_exists(self.spec, variant, problem, made)
+        if not is_possible(self.gpu, self.spec, variant, problem, made.knobs):
+            raise BadInput(
+                f"{variant.name} must ask for shared memory that a block has on {self.gpu.name}",
+                got=geometry(self.spec, variant, problem, made.knobs).extents,
+                allowed=f"{shared_bytes(self.gpu)} bytes",
+            )
         return variant
 
     def _program(self, variant: Variant, problem: Problem, made: Build) -> Program:
@@ -140,7 +147,9 @@ class GpuPool:
         checks = []
         if draw is None:
             checks = [
-                self._case(variant, e.problem, made, e.draw) for e in edges(self.spec, variant, problem, made.knobs)
+                self._case(variant, e.problem, made, e.draw)
+                for e in edges(self.spec, variant, problem, made.knobs)
+                if is_possible(self.gpu, self.spec, variant, e.problem, made.knobs)
             ]
             checks += [self._case(variant, problem, made, other) for other in self.spec.draws if other != "normal"]
         return Trial(

@@ -6,8 +6,8 @@ import itertools
 from collections.abc import Sequence
 
 from advisor.errors import BadInput, UnknownName
-from advisor.kernels.gpu.device import missing
-from advisor.kernels.gpu.geometry import program
+from advisor.kernels.gpu.device import fits, missing
+from advisor.kernels.gpu.geometry import geometry, program
 from advisor.kernels.libraries import FLAGS
 from advisor.kernels.spec import KernelSpec
 from advisor.kernels.variant import Variant, knob_sets
@@ -17,13 +17,19 @@ Tools = Sequence[tuple[str, str]]
 """(name, language) of each tool."""
 
 
-def _distinct(spec: KernelSpec, variant: Variant, problem: Problem) -> list[Pairs]:
-    """Knob sets of different launches, the defaults first, which stand for their equals."""
+def _distinct(gpu: Gpu, spec: KernelSpec, variant: Variant, problem: Problem) -> list[Pairs]:
+    """Knob sets of different launches that the device can make, the defaults first, which stand for their equals."""
     listed = sorted(knob_sets(variant, problem), key=lambda knobs: (knobs != variant.defaults, knobs))
     found: dict[tuple[object, ...], Pairs] = {}
     for knobs in listed:
-        found.setdefault(program(spec, variant, problem, knobs), knobs)
+        if is_possible(gpu, spec, variant, problem, knobs):
+            found.setdefault(program(spec, variant, problem, knobs), knobs)
     return list(found.values())
+
+
+def is_possible(gpu: Gpu, spec: KernelSpec, variant: Variant, problem: Problem, knobs: Pairs) -> bool:
+    """Whether a device has the shared memory that the launches of a valid choice ask for."""
+    return variant.launch is None or fits(geometry(spec, variant, problem, knobs), gpu)
 
 
 def gpu_space(
@@ -41,7 +47,7 @@ def gpu_space(
         Choice(Build(variant.name, variant.source_hash, knobs, name, FLAGS), None, None)
         for variant, (name, language) in itertools.product(usable, tools)
         if language == variant.language
-        for knobs in _distinct(spec, variant, problem)
+        for knobs in _distinct(gpu, spec, variant, problem)
     )
 
 

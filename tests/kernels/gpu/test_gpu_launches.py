@@ -13,9 +13,11 @@ from advisor.errors import BadInput
 from advisor.kernels.executor import Ask
 from advisor.kernels.gpu.bench import Bench, Refused
 from advisor.kernels.gpu.counted import CountedBench
+from advisor.kernels.gpu.device import fits
 from advisor.kernels.gpu.geometry import geometry, program
 from advisor.kernels.gpu.messages import decode, encode
 from advisor.kernels.gpu.pool import GpuPool
+from advisor.kernels.gpu.space import gpu_space
 from advisor.kernels.header import read_variant
 from advisor.kernels.libraries import FLAGS
 from advisor.kernels.sixteen import narrow, widen
@@ -66,6 +68,7 @@ class Columns(KernelSpec):
 
 
 SPEC = Columns()
+TOOLS = (("cupy-14.2", "cuda"),)
 HEADER = {
     "idea": "columns summed by atomics, in the order in which blocks come; the first kernel zeroes the sums",
     "language": "cuda",
@@ -211,6 +214,19 @@ def test_launches_that_differ_in_a_later_step_are_two_choices(tmp_path):
     variant, problem = written(tmp_path, then=step(block="wide"), **changes), SPEC.problem(10)
     programs = {program(SPEC, variant, problem, taken(variant, problem, wide=wide)) for wide in (32, 64)}
     assert len(programs) == 2
+
+
+def test_what_asks_for_more_shared_memory_than_a_block_has_is_no_choice(tmp_path):
+    variant = written(tmp_path, then=step(shared="ADV_ROWS * width * 512"))
+    listed = {width: SPEC.problem(3, width=width) for width in (40, 64, 128)}
+    found = {width: gpu_space(H200, SPEC, [variant], problem, TOOLS) for width, problem in listed.items()}
+    assert [[dict(one.build.knobs)["ADV_ROWS"] for one in found[width]] for width in listed] == [[4, 8], [4], []]
+    small = H200._replace(compute_capability="8.9")
+    assert [len(gpu_space(small, SPEC, [variant], problem, TOOLS)) for problem in listed.values()] == [1, 0, 0]
+    unknown = H200._replace(compute_capability=None)
+    assert fits(geometry(SPEC, variant, listed[40], variant.defaults), unknown)
+    with GpuPool(H200, SPEC, [variant]) as pool, pytest.raises(BadInput, match="shared memory that a block has"):
+        pool.trial(listed[128], found[40][0], Ask(1, 10.0))
 
 
 def test_a_launch_is_told_step_by_step():
