@@ -102,7 +102,8 @@ def _on_device(request: Request) -> Told:
     from advisor.kernels.gpu.device import target
     from advisor.topology import probe as topology
     from advisor.turn import alone
-    from advisor.validate.device_measure import lab_of, measure_device
+    from advisor.validate.device_lab import lab_of
+    from advisor.validate.device_measure import measure_device
     from advisor.validate.device_report import device_document, device_report
     from advisor.validate.device_show import device_shown
 

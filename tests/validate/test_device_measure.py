@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 
 import pytest
-from device_lab import FORBIDDEN, MACHINE, TOOLS, FakeLab, counters
 from gpu_fixtures import H200
 from made_up import made
+from made_up_lab import FORBIDDEN, MACHINE, TOOLS, FakeLab, counters
 
 from advisor.errors import BadInput, UnknownName
 from advisor.kernels import registry
@@ -15,16 +15,8 @@ from advisor.kernels.gpu.counters import MORE_TIME
 from advisor.kernels.gpu.counts import NoCounters
 from advisor.kernels.header import GPU_LANGUAGES
 from advisor.kernels.variant import variants
-from advisor.validate.device_plan import (
-    BLOCK_SIZES,
-    count_group,
-    device_cells,
-    device_problems,
-    grids,
-    own,
-    to_count,
-    worth_counting,
-)
+from advisor.validate.device_counting import count_group, to_count, worth_counting
+from advisor.validate.device_plan import BLOCK_SIZES, device_cells, device_problems, grids, own
 from advisor.validate.device_report import SCHEMA, device_document, device_report
 from advisor.validate.device_show import device_shown
 from advisor.validate.plan import LEAST_ROUNDS, MOST_ROUNDS

@@ -8,7 +8,8 @@ from gpu_fixtures import H200
 from advisor.kernels.gpu.counts import Counters, Kernel, NoCounters
 from advisor.kernels.pool import Prepared
 from advisor.search.request import Silent
-from advisor.validate.device_measure import Lab, measure_device
+from advisor.validate.device_lab import Lab
+from advisor.validate.device_measure import measure_device
 from advisor.validate.request import Request
 
 MACHINE = fake_machine(cores=4)._replace(gpus=(H200,))
