@@ -68,12 +68,19 @@ def look_s(spec: KernelSpec, problem: Problem, slow: float) -> float:
 
 
 def least_s(need: Need, slow: float) -> float:
-    """Seconds that the least table of a kernel takes: its default choice and a rival, raced at the smallest size."""
+    """Seconds that the least table of a kernel takes: its default choice and a rival, raced at the smallest size.
+
+    On a device, for which variants are in a language of its own, calls, inputs and references are made there.
+    """
+    from advisor.kernels.header import GPU_LANGUAGES
     from advisor.search.pace import first_s
+    from advisor.search.plan import DEVICE_SPEED
     from advisor.search.seeds import call_s
 
+    on_device = any(variant.language in GPU_LANGUAGES for variant in need.variants)
     drawing = DRAWINGS * ELEMENT_S * need.spec.elements(need.problem).read
-    own_s = START_S + CALLS * call_s(need.spec, need.problem) + drawing
+    work_s = CALLS * call_s(need.spec, need.problem) + drawing
+    own_s = START_S + work_s / (DEVICE_SPEED if on_device else 1.0)
     return slow * own_s + BUILD_ROUNDS * first_s(need.variants, slow)
 
 

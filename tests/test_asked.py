@@ -8,6 +8,7 @@ from test_model import GEMMA, LLAMA, MIXTRAL
 from advisor import asked, model, shares
 from advisor.errors import BadInput
 from advisor.kernels import registry
+from advisor.kernels.header import GPU_LANGUAGES
 from advisor.kernels.variant import variants
 from advisor.pipeline import served
 from advisor.search.request import Silent
@@ -90,6 +91,12 @@ def test_a_slow_machine_needs_more_and_so_does_a_larger_kernel():
     small, large = need("block", 4), need("block", 4, d_model=4096, d_ff=14336)
     assert shares.least_s(small, 1.0) < shares.least_s(large, 1.0) < shares.least_s(large, 2.0)
     assert shares.least_s(large, 2.0) == pytest.approx(2 * shares.least_s(large, 1.0))
+
+
+def test_a_device_needs_less_for_the_work_and_as_much_to_start():
+    spec, problem, found = need("forward", 2048, heads=32, kv_heads=8, head_dim=128)
+    on_device = shares.Need(spec, problem, tuple(variants("forward", (), GPU_LANGUAGES)))
+    assert shares.START_S < shares.least_s(on_device, 1.0) < shares.least_s(shares.Need(spec, problem, found), 1.0) / 3
 
 
 def test_a_smaller_size_is_taken_where_the_usual_one_has_no_room():
