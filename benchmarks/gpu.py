@@ -50,7 +50,7 @@ from advisor.records import Choice, Machine
 
 REGRET_SIZES = (512, 2048)
 
-NEED_S = {"tune": gpu_tune.LEAST_S, "race": 6.0, "chain": 8.0, "regret": 20.0, "cold": 10.0, "counters": 20.0}
+NEED_S = {"tune": gpu_tune.LEAST_S, "race": 6.0, "chain": 8.0, "regret": 10.0, "cold": 10.0, "counters": 20.0}
 """A part begins no row with less time left than that, or than half its rows took: the first one may compile for all."""
 
 

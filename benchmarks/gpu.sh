@@ -6,9 +6,9 @@
 #   check     every variant of every kernel, right on edges in each dtype and timed once, a line each   CHECK_S 240
 #   ahead     compile what the next parts call, a dozen workers at a time                               AHEAD_S 80
 #   tune      the product tunes cell after cell, the most important first                               TUNE_S 420
-#   race      the table's choice, the best own variants and the libraries take turns                    RACE_S 230
+#   race      the table's choice, the best own variants and the libraries take turns                    RACE_S 200
 #   chain     every own variant of forward, backward and fused by its thread mapping, float64           CHAIN_S 150
-#   regret    our search beside an exhaustive pass: REGRET_CELLS, each CELL@N,N,... in an equal share   REGRET_S 75
+#   regret    our search beside an exhaustive pass: REGRET_CELLS, each CELL@N,N,... in an equal share   REGRET_S 105
 #   counters  what calls move, through ncu                                                              COUNTERS_S 40
 #   cold      the first call of a fresh process, of decode                                              COLD_S 65
 #   verify    `advisor verify` of KERNELS                                                               VERIFY_S 120
@@ -60,14 +60,14 @@ for one in $parts; do
   verify) say verify "${VERIFY_S:-120}" "$python" -m advisor.cli verify --kernel "${KERNELS:-decode}" --device cuda:0 ;;
   ahead) part ahead "${AHEAD_S:-80}" $cells ;;
   tune) part tune "${TUNE_S:-420}" $cells ;;
-  race) part race "${RACE_S:-230}" $cells ${RACE_N:+--n "$RACE_N"} ;;
+  race) part race "${RACE_S:-200}" $cells ${RACE_N:+--n "$RACE_N"} ;;
   chain) part chain "${CHAIN_S:-150}" ;;
   counters) part counters "${COUNTERS_S:-40}" ;;
   cold) part cold "${COLD_S:-65}" ;;
   regret)
     listed=${REGRET_CELLS:-forward-bf16-P@512,2048 backward-f32-P@512,2048 fused-f64-P@64,512}
     for cell in $listed; do
-      seconds=$((${REGRET_S:-75} / $(echo $listed | wc -w)))
+      seconds=$((${REGRET_S:-105} / $(echo $listed | wc -w)))
       CELL=${cell%@*} part regret $seconds --shapes "${cell%@*}" --n "${cell#*@}"
     done
     ;;

@@ -12,6 +12,7 @@ import os
 import shutil
 import time
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 from gpu_cells import CELLS, known_of, problem_of, spec_of
@@ -28,7 +29,7 @@ from advisor.search.run import Run
 from advisor.search.space import default_choice, space, space_options
 from advisor.search.tune import Neighbour
 
-EACH_S, FRESH_S = 90.0, 10.0
+EACH_S, FRESH_S = 90.0, 5.0
 """Seconds of an exhaustive pass, and of the fresh race, at most."""
 
 CHECK_S = 60.0
@@ -38,12 +39,13 @@ worker then (cuDNN takes seconds)."""
 
 
 class Walk(NamedTuple):
-    """Searches of ascending n, one after another: where they are made, and their log with its copy of whole rows."""
+    """Searches of ascending n, one after another: where they are made, their log with its copy of whole rows, seconds
+    that compiling for all took."""
 
     ground: Ground
-    builder: GpuPool
     log: Log
     whole: str
+    compile_s: float
 
 
 def request(machine: Machine, label: str, sizes: Sequence[int]) -> Request:
@@ -55,7 +57,7 @@ def request(machine: Machine, label: str, sizes: Sequence[int]) -> Request:
 
 @contextlib.contextmanager
 def walking(folder: str, label: str, wanted: Request) -> Iterator[Walk]:
-    """Workers of their own for our search, the exhaustive pass and compiling ahead.
+    """Workers of their own for our search and the exhaustive pass, everything compiled.
 
     The log begins with what whole rows left in it: of a row that was cut off nothing is known, so that its search takes
     as long as it would have.
@@ -68,15 +70,16 @@ def walking(folder: str, label: str, wanted: Request) -> Iterator[Walk]:
     gpu = wanted.machine.gpus[0]
     with contextlib.ExitStack() as stack:
         log = stack.enter_context(Log(work))
-        pools = {
-            name: stack.enter_context(GpuPool(gpu, wanted.spec, wanted.variants))
-            for name in ("ours", "exhaustive", "builder")
-        }
+        names = ("ours", "exhaustive")
+        pools = {name: stack.enter_context(GpuPool(gpu, wanted.spec, wanted.variants)) for name in names}
+        starters = stack.enter_context(ThreadPoolExecutor(len(names)))  # a worker ends with the thread that started it
         run = Run(wanted, pools["ours"], log, Silent(), time.monotonic)
         run.open_session()
-        for one in ("ours", "exhaustive"):
-            start(pools[one], wanted)
-        yield Walk(Ground(run, pools, "", "not asked"), pools["builder"], log, whole)  # type: ignore[arg-type]
+        begun = [starters.submit(start, pools[name], wanted) for name in names]
+        compile_s = compile_all(wanted)
+        for one in begun:
+            one.result()
+        yield Walk(Ground(run, pools, "", "not asked"), log, whole, compile_s)  # type: ignore[arg-type]
 
 
 def start(pool: GpuPool, wanted: Request) -> None:
@@ -93,17 +96,18 @@ def place_of(wanted: Request, problem: Problem) -> Place:
     return Place(problem, space(*where), default_choice(*where), ())
 
 
-def compile_all(walk: Walk, place: Place) -> float:
-    """Compile every choice, for all workers: they share their caches. Returns seconds.
+def compile_all(wanted: Request) -> float:
+    """Compile every choice of every problem once, side by side: all workers share their caches. Returns seconds.
 
-    What is written in Python compiles when it is called, so each such choice is called once, side by side.
+    What is written in Python compiles when it is called, so each choice is called: warm, on one set of operands.
     """
-    begun, wanted = time.monotonic(), walk.ground.run.request
-    walk.builder.prepare(place.problem, place.choices)
-    walk.builder.close()  # its operands lie in the device's memory
-    late = {one.name for one in wanted.variants if one.language == "triton"}
-    missing = [(place.problem, choice) for choice in place.choices if choice.build.variant in late]
-    ahead(wanted.machine.gpus[0], {place.problem.kernel: wanted.variants}, missing)
+    begun = time.monotonic()
+    first = {
+        choice: problem._replace(regime="warm")
+        for problem in reversed(wanted.problems)
+        for choice in place_of(wanted, problem).choices
+    }
+    ahead(wanted.machine.gpus[0], {wanted.spec.name: wanted.variants}, [(p, choice) for choice, p in first.items()])
     return time.monotonic() - begun
 
 
@@ -115,7 +119,7 @@ def step(walk: Walk, problem: Problem, before: Neighbour | None) -> Neighbour | 
 def measure(
     walk: Walk, problem: Problem, before: Neighbour | None, until: float
 ) -> tuple[dict[str, Any], Neighbour | None]:
-    """One row: compile, search, look at everything, race what both chose.
+    """One row: search, look at everything, race what both chose.
 
     Args:
         walk: the rows before it, and where this one is made.
@@ -128,7 +132,6 @@ def measure(
     """
     run = walk.ground.run
     place = place_of(run.request, problem)
-    compile_s = compile_all(walk, place)
     mine, after = ours(run, problem, before)
     now = time.monotonic()
     whole = exhaustive(walk.ground.pools["exhaustive"], run.request, place, min(now + EACH_S, until))
@@ -136,7 +139,7 @@ def measure(
     samples = fresh_race(walk.ground.pools["ours"], problem, racing, time.monotonic() + FRESH_S)
     walk.log.sync()
     shutil.copyfile(walk.log.path, walk.whole)
-    return told(place, (mine, whole), samples, compile_s), after
+    return told(place, (mine, whole), samples, walk.compile_s), after
 
 
 def told(
