@@ -30,6 +30,7 @@ class Pace(NamedTuple):
             that large first sizes are not begun in vain.
         reference_flops_per_ns: speed at which inputs and the float64 reference of a problem are made; once a problem.
         ask_s: a cell's turn in a round without its calls: messages, pinning, comparing outputs; until it was seen.
+        least_share: of the cells of a race, under which it is not begun: a few fast ones alone compare with nothing.
         least_growth: exponent of time in flops that is expected at least; 1: in proportion, whatever was seen.
     """
 
@@ -38,6 +39,7 @@ class Pace(NamedTuple):
     flops_per_ns: float
     reference_flops_per_ns: float
     ask_s: float = 0.01
+    least_share: float = 0.5
     least_growth: float = 1.0
 
 
@@ -175,15 +177,12 @@ def cell_s(expected: float, ask_s: float = ON_CPUS.ask_s, rounds: int = LEAST_RO
     return turns(rounds, pace) * (ask_s + pace.round_calls * expected * 1e-9)
 
 
-def fitting(costs_s: Mapping[Cell, float], seconds: float) -> tuple[Cell, ...]:
-    """The cheapest cells that fit into so many seconds together, in their own order.
-
-    None where that is less than half of them: a few fast ones alone compare with nothing.
-    """
+def fitting(costs_s: Mapping[Cell, float], seconds: float, least_share: float = 0.5) -> tuple[Cell, ...]:
+    """The cheapest cells that fit into so many seconds together, in their own order; none under a share of them."""
     kept, spent = set(), 0.0
     for one, cost in sorted(costs_s.items(), key=lambda item: item[1]):
         spent += cost
         if spent > seconds:
             break
         kept.add(one)
-    return tuple(one for one in costs_s if one in kept) if 2 * len(kept) >= len(costs_s) else ()
+    return tuple(one for one in costs_s if one in kept) if len(kept) >= least_share * len(costs_s) else ()

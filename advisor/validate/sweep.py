@@ -55,7 +55,7 @@ def _group(run: Run, job: Job, problem: Problem, ends: tuple[float, float]) -> N
     if not costs:
         run.found.missing.append(f"{job.kernel} n={problem.n}: no variant for {problem.dtype} and this shape")
         return
-    kept = fitting(costs, ends[1] - run.clock() - fixed_s)
+    kept = fitting(costs, ends[1] - run.clock() - fixed_s, run.pace.least_share)
     _note_left_out(run, problem, [one for one in costs if one not in kept], costs)
     if not kept:
         return

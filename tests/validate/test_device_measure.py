@@ -230,7 +230,7 @@ def test_a_worker_that_is_not_ready_in_time_is_left_out():
     ("asked", "error", "said"),
     [
         ({"threads": (2,)}, BadInput, "threads are those of CPUs"),
-        ({"kernels": ("norm_linear",)}, UnknownName, "has a CUDA variant"),
+        ({"kernels": ("mlp_backward",)}, UnknownName, "has a CUDA variant"),
         ({"kernels": ("forward",), "shape": (("d_ff", 4),)}, BadInput, "d_ff=4"),
     ],
 )
