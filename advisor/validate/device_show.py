@@ -105,7 +105,7 @@ def counts(found: Sequence[Count]) -> str:
     """A line a variant and n."""
     head = ("kernel", "variant", "n", "mapping", "moved", "predicted", "ratio", "reductions", "header", "occupancy")
     body = [_count_line(one) for one in found if one.call is not None]
-    return rows(head, body) if body else ""
+    return rows(head, body, right=2) if body else ""
 
 
 def _count_line(one: Count) -> list[str]:
