@@ -19,10 +19,10 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from advisor.kernels.attention import DEVIATIONS, HALF_LEAST, spread
+from advisor.kernels.attention import DEVIATIONS, HALF_LEAST, spread, stored
 from advisor.kernels.normal import drawn
 from advisor.kernels.sixteen import narrow, widen
-from advisor.kernels.spec import COMPUTED_IN, DRAWS, UNIT_ROUNDOFF, Array, KernelSpec, Parameter, dims_in
+from advisor.kernels.spec import COMPUTED_IN, DRAWS, UNIT_ROUNDOFF, Array, Expected, KernelSpec, Parameter, dims_in
 from advisor.records import Problem
 
 EPS = 1e-5
@@ -189,6 +189,31 @@ AS_COMPUTED = Kept(0.0, 0.0)
 def kept(dtype: str) -> Kept:
     """How a variant of `"arithmetic": "cache"` stores what lies between its steps: in the dtype of the problem."""
     return AS_COMPUTED if COMPUTED_IN[dtype] == dtype else Kept(UNIT_ROUNDOFF[dtype], HALF_LEAST[dtype])
+
+
+class Rounded(NamedTuple):
+    """How a problem is computed: unit roundoff of the arithmetic, ways of storing what lies between the steps."""
+
+    u: float
+    ways: tuple[Kept, ...]
+
+
+class Found(NamedTuple):
+    """y of some rows [rows,d], and for each way the largest error against max(1, |y|)."""
+
+    y: Array
+    tolerances: tuple[float, ...]
+
+
+def rounded(problem: Problem) -> Rounded:
+    """How a problem is computed: nothing between the steps is stored in fewer bits, or all of it is."""
+    return Rounded(unit(problem), tuple(dict.fromkeys((AS_COMPUTED, kept(problem.dtype)))))
+
+
+def expected(problem: Problem, y: Array, found: Sequence[Found], rows: Array | None = None) -> Expected:
+    """What y must be, its own rounding in its storage included, by what was found of its rows."""
+    real, *cache = (stored(max(some), problem.dtype) for some in zip(*(part.tolerances for part in found), strict=True))
+    return Expected(y, real, rows, cache_tolerance=(real, *cache)[-1])
 
 
 def narrowed(found: dict[str, Array], dtype: str) -> dict[str, Array]:

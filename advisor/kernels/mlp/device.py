@@ -8,7 +8,8 @@ import numpy as np
 
 from advisor.kernels.gated import WEIGHTS, dims_of
 from advisor.kernels.gpu import layers
-from advisor.kernels.mlp.spec import SPEC, expected, of_rows, rounded
+from advisor.kernels.mlp.spec import SPEC, of_rows
+from advisor.kernels.rms import expected, rounded
 from advisor.kernels.spec import Expected
 from advisor.records import Problem
 

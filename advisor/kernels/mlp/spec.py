@@ -8,9 +8,9 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from advisor.kernels.attention import SAMPLED_FLOPS, in_parallel, spread, stored
+from advisor.kernels.attention import SAMPLED_FLOPS, in_parallel, spread
 from advisor.kernels.gated import WEIGHTS, GatedSpec, dims_of, norms, sampled, sigmoid
-from advisor.kernels.rms import AS_COMPUTED, Kept, apart, kept, tolerance, unit, widened
+from advisor.kernels.rms import Found, Rounded, apart, expected, rounded, tolerance, widened
 from advisor.kernels.spec import Array, Elements, Expected
 from advisor.records import Problem
 
@@ -35,20 +35,6 @@ class Part(NamedTuple):
         """Both together."""
         errors = tuple(mine + its for mine, its in zip(self.errors, other.errors, strict=True))
         return Part(self.y + other.y, self.squares + other.squares, self.weights + other.weights, errors)
-
-
-class Rounded(NamedTuple):
-    """How a problem is computed: unit roundoff of the arithmetic, ways of storing what lies between the steps."""
-
-    u: float
-    ways: tuple[Kept, ...]
-
-
-class Found(NamedTuple):
-    """y of some rows [rows,d], and for each way the largest error against max(1, |y|)."""
-
-    y: Array
-    tolerances: tuple[float, ...]
 
 
 class MlpSpec(GatedSpec):
@@ -87,17 +73,6 @@ class MlpSpec(GatedSpec):
         if len(chosen) < m.rows:
             return {"y": expected(problem, y, found, chosen)}
         return {"y": expected(problem, y.reshape(inputs["x"].shape), found)}
-
-
-def rounded(problem: Problem) -> Rounded:
-    """How a problem is computed: nothing between the steps is stored in fewer bits, or all of it is."""
-    return Rounded(unit(problem), tuple(dict.fromkeys((AS_COMPUTED, kept(problem.dtype)))))
-
-
-def expected(problem: Problem, y: Array, found: Sequence[Found], rows: Array | None = None) -> Expected:
-    """What y must be, its own rounding in its storage included, by what was found of its rows."""
-    real, *cache = (stored(max(some), problem.dtype) for some in zip(*(part.tolerances for part in found), strict=True))
-    return Expected(y, real, rows, cache_tolerance=(real, *cache)[-1])
 
 
 def of_rows(x: Array, weights: Sequence[Array], how: Rounded) -> Found:

@@ -12,7 +12,18 @@ import numpy as np
 
 from advisor.kernels.attention import SAMPLED_FLOPS, in_parallel, spread
 from advisor.kernels.gated import norms, sampled
-from advisor.kernels.rms import RmsSpec, scale_error, scales, tolerance, unit
+from advisor.kernels.rms import (
+    Found,
+    RmsSpec,
+    Rounded,
+    apart,
+    expected,
+    rounded,
+    scale_error,
+    scales,
+    tolerance,
+    widened,
+)
 from advisor.kernels.spec import Array, Elements, Expected, Parameter, dims_in
 from advisor.records import Problem
 
@@ -58,6 +69,7 @@ class NormLinearSpec(RmsSpec):
     written: ClassVar[tuple[str, ...]] = ("y",)
     constant: ClassVar[tuple[str, ...]] = ("g", "w")
     dims: ClassVar[tuple[str, ...]] = Dims._fields
+    dtypes: ClassVar[tuple[str, ...]] = ("float32", "float64", "bfloat16", "float16")
 
     def flops(self, problem: Problem) -> int:
         """4d + 4 a row for the norm, as of RMSNorm, and 2 d o for the product."""
@@ -78,25 +90,24 @@ class NormLinearSpec(RmsSpec):
         rows = (m.batch, m.n)
         return {"x": (*rows, m.d_model), "g": (m.d_model,), "w": (m.d_out, m.d_model), "y": (*rows, m.d_out)}
 
-    def inputs(self, problem: Problem, seed: int, draw: str = "normal") -> dict[str, Array]:
+    def scaled(self, found: dict[str, Array], draw: str) -> dict[str, Array]:
         """As of RMSNorm; a row of w has norm 1 or so, so that outputs are about as large as rows after the norm."""
-        found = super().inputs(problem, seed, draw)
-        found["w"] *= found["w"].dtype.type(dims_of(problem).d_model ** -0.5)
+        found = super().scaled(found, draw)
+        found["w"] *= found["w"].shape[1] ** -0.5
         return found
 
     def reference(self, problem: Problem, inputs: dict[str, Array]) -> dict[str, Expected]:
         """y in float64, of chosen rows where all would take too long."""
-        m, u = dims_of(problem), unit(problem)
-        x = inputs["x"].reshape(-1, m.d_model)
+        m, of = dims_of(problem), widened(inputs, problem.dtype)
+        x = of["x"].reshape(-1, m.d_model)
         chosen = sampled(m.rows) if self.flops(problem) > SAMPLED_FLOPS else np.arange(m.rows)
-        g, w = inputs["g"].astype(np.float64), inputs["w"].astype(np.float64)
+        g, w, how = of["g"].astype(np.float64), of["w"].astype(np.float64), rounded(problem)
         tasks = [chosen[first : first + ROWS_AT_ONCE] for first in range(0, len(chosen), ROWS_AT_ONCE)]
-        found = in_parallel(lambda rows: _rows(x[rows].astype(np.float64), g, w, u), tasks)
-        y, bounds = (np.concatenate(parts) for parts in zip(*found, strict=True))
-        allowed = tolerance(bounds, y)
+        found = in_parallel(lambda rows: of_rows(x[rows].astype(np.float64), g, w, how), tasks)
+        y = np.concatenate([part.y for part in found])
         if len(chosen) < m.rows:
-            return {"y": Expected(y, allowed, chosen)}
-        return {"y": Expected(y.reshape(m.batch, m.n, m.d_out), allowed)}
+            return {"y": expected(problem, y, found, chosen)}
+        return {"y": expected(problem, y.reshape(m.batch, m.n, m.d_out), found)}
 
     def edges(self) -> tuple[Problem, ...]:
         """All sizes on all shapes in both dtypes."""
@@ -113,17 +124,19 @@ class NormLinearSpec(RmsSpec):
         return f"batch {of['batch']}, d_model {of['d_model']}, d_out {of['d_out']}"
 
 
-def _rows(x: Array, g: Array, w: Array, u: float) -> tuple[Array, Array]:
-    """y of some rows, and the error that rounding explains of each element.
+def of_rows(x: Array, g: Array, w: Array, how: Rounded) -> Found:
+    """y of some rows, and the error that rounding explains; x [rows,d] in float64. Also of a device's arrays.
 
     1. r is one factor of the whole sum: its relative error is that of y, and multiplying by it and storing add 2 u.
     2. The sum has d terms x g w of two or three products each, in whichever order a variant multiplies and wherever it
        has r: e(d + 3) times the sum of their magnitudes, which is at most |x r g| |w|, with norms of the rows.
+    3. Rows after the norm may be stored in fewer bits, as x r and as x r g: what that moves is apart from the rest.
     """
-    normed = x * scales(x)[:, None] * g
+    normed, u, d_model = x * scales(x)[:, None] * g, how.u, x.shape[1]
     y = normed @ w.T
-    d_model = x.shape[1]
-    return y, (scale_error(d_model, u) + 2 * u) * np.abs(y) + spread(d_model + 3, u) * norms(normed)[:, None] * norms(w)
+    bound = (scale_error(d_model, u) + 2 * u) * np.abs(y) + spread(d_model + 3, u) * norms(normed)[:, None] * norms(w)
+    moved = (np.sqrt(np.square(way.moved(normed, 2)) @ np.square(w).T) for way in how.ways)
+    return Found(y, tuple(tolerance(apart(bound, between), y) for between in moved))
 
 
 SPEC = NormLinearSpec()

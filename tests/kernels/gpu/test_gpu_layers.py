@@ -11,6 +11,7 @@ from advisor.kernels.registry import spec
 
 SHAPES = {
     "rmsnorm": {"batch": 2, "d_model": 80},
+    "norm_linear": {"batch": 2, "d_model": 40, "d_out": 33},
     "mlp": {"batch": 2, "d_model": 40, "d_ff": 33},
     "block": {"batch": 2, "heads": 4, "kv_heads": 2, "head_dim": 8, "d_model": 40, "d_ff": 33, "causal": 1},
 }

@@ -77,8 +77,8 @@ def test_pytorch_is_right_and_never_the_default():
     if importlib.util.find_spec("torch") is None or not any(one.runtime == "libgomp" for one in compilers()):
         pytest.skip("needs PyTorch and a compiler with libgomp")
     own = [one for one in variants("norm_linear") if one.language == "python"]
-    problems = [SPEC.problem(17, dtype, d_model=80, d_out=33) for dtype in SPEC.dtypes]
+    problems = [SPEC.problem(17, dtype, d_model=80, d_out=33) for dtype in ("float32", "float64")]
     found = list(rows(fixtures.here(), SPEC, own, problems))
     assert {(row.variant, row.problem.dtype, row.status) for row in found} == {
-        ("torch_linear", dtype, "ok") for dtype in SPEC.dtypes
+        ("torch_linear", dtype, "ok") for dtype in ("float32", "float64")
     }
