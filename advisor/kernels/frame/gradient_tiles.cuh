@@ -78,8 +78,10 @@ __device__ __forceinline__ void column_tile(const Gradients &c, const Place &pla
            Sum<STEP> a, s;
            products<STEP>(a, keys, queries);
            each(a, [&](real &x, int r, int i) {
-             x = ex2(x * scale - (start + i < n ? lse[start + i] : NEVER));
-             if (c.causal && start + i < place.mine + r) x = 0;
+             /* a weight past the end of the columns may be infinite, and would spoil the rows that it is added to */
+             const bool there = start + i < n && !(ATOMIC && place.mine + r >= n);
+             const bool seen = there && !(c.causal && start + i < place.mine + r);
+             x = ex2(seen ? x * scale - lse[min(start + i, n - 1)] : -NEVER);
            });
            accumulate<STEP>(gv, a, cotangents);
            products<STEP>(s, values, cotangents);
@@ -88,7 +90,7 @@ __device__ __forceinline__ void column_tile(const Gradients &c, const Place &pla
 #pragma unroll
              for (int e = 0; e < 4; e++) {
                const int i = start + column_in_tile(j, e);
-               s.c[j][e] = a.c[j][e] * (s.c[j][e] - (i < n ? delta[i] : real(0)));
+               s.c[j][e] = a.c[j][e] * (s.c[j][e] - delta[min(i, n - 1)]);
                if (i < n) keep(s.c[j][e], rows + i, place.mine + row_in_tile(e));
              }
            accumulate<STEP>(gk, s, queries);
@@ -128,7 +130,7 @@ template <typename Known> __device__ __forceinline__ void row_tile(const Gradien
       for (int e = 0; e < 4; e++) {
         const int column = start + column_in_tile(j, e);
         const bool seen = column < n && !(c.causal && column > place.mine + row_in_tile(e));
-        const real weight = seen ? ex2(a.c[j][e] * scale - lse[e / 2]) : real(0);
+        const real weight = ex2(seen ? a.c[j][e] * scale - lse[e / 2] : -NEVER);
         s.c[j][e] = weight * (s.c[j][e] - delta[e / 2]);
       }
     accumulate<STEP>(gq, s, keys);
