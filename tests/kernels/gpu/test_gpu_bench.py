@@ -121,6 +121,19 @@ def test_a_hopeless_choice_costs_one_sample():
     assert len(reply.samples_ns) == 1
 
 
+def test_a_hopeless_choice_costs_one_call_of_one_set_and_a_race_of_it_all_sets():
+    driver = FakeDriver()
+    asked = trial(n=4096, regime="cold", ask=Ask(3, 10.0, 1e-4, give_up_ns=1000.0))
+    bench = Bench(driver, DECODE, 0)
+    bench.prepare(asked)
+    given_up = bench.trial(asked)
+    assert given_up.samples_ns == pytest.approx((10_000.0,))
+    assert dict(given_up.conditions)["graph_calls"] == 1
+    whole = bench.trial(asked._replace(give_up_ns=None))
+    assert len(whole.samples_ns) == 3
+    assert dict(whole.conditions)["graph_calls"] % asked.sets == 0
+
+
 def left_unwritten(arrays):
     arrays[3].reshape(-1).view(np.uint32)[-1] = 0x7FC0DEAD
 
