@@ -4,8 +4,8 @@
 # same FOLDER add up. FROM=FILE unpacks what an earlier machine packed; PACK=FILE is where all of it goes.
 # KERNELS=decode or forward,fused for some kernels, SHAPES=forward-bf16-P,... for some cells: benchmarks/gpu_cells.py.
 #   check     every variant of every kernel, right on edges in each dtype and timed once, a line each   CHECK_S 240
-#   ahead     compile what the next parts call, a dozen workers at a time                               AHEAD_S 80
-#   tune      the product tunes cell after cell, the most important first                               TUNE_S 420
+#   ahead     compile what the next parts call, a dozen workers at a time                               AHEAD_S 95
+#   tune      the product tunes cell after cell, the most important first                               TUNE_S 410
 #   race      the table's choice, the best own variants and the libraries take turns                    RACE_S 200
 #   chain     every own variant of forward, backward and fused by its thread mapping, float64           CHAIN_S 150
 #   regret    our search beside an exhaustive pass: REGRET_CELLS, each CELL@N,N,... in an equal share   REGRET_S 105
@@ -58,8 +58,8 @@ for one in $parts; do
     TAIL=${CHECK_LINES:-90} part check "${CHECK_S:-240}"
     ;;
   verify) say verify "${VERIFY_S:-120}" "$python" -m advisor.cli verify --kernel "${KERNELS:-decode}" --device cuda:0 ;;
-  ahead) part ahead "${AHEAD_S:-80}" $cells ;;
-  tune) part tune "${TUNE_S:-420}" $cells ;;
+  ahead) part ahead "${AHEAD_S:-95}" $cells ;;
+  tune) part tune "${TUNE_S:-410}" $cells ;;
   race) part race "${RACE_S:-200}" $cells ${RACE_N:+--n "$RACE_N"} ;;
   chain) part chain "${CHAIN_S:-150}" ;;
   counters) part counters "${COUNTERS_S:-40}" ;;

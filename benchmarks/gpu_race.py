@@ -34,6 +34,9 @@ TURN, LARGE_TURN, LARGE_BYTES = 2, 4, 1 << 26
 turn, which takes longer than the samples."""
 
 LOOK = Ask(3, 30.0)
+HOPELESS = 3.0
+"""A look at what takes so many times as long as the best so far ends after a call."""
+
 NEAR, MOST_LIBRARIES, MOST_FLOORS = 1.25, 3, 2
 """Libraries race that look at most so many times as slow as the best of them, at most three; the two fastest floors."""
 
@@ -85,11 +88,12 @@ class Looks:
 
     def best(self, problem: Problem, choices: Iterable[Choice], keep: int = 1) -> list[Choice]:
         """Look at some choices; the fastest of them, fastest first. Fewer where fewer have a time."""
-        listed = list(dict.fromkeys(choices))
+        listed, ask = list(dict.fromkeys(choices)), self.ask
         self.ground.at(problem).pool.prepare(problem, [one for one in listed if one not in self.ns])
         for choice in listed:
             if choice not in self.ns:
-                self._take(self.ground.measure(problem, choice, self.ask), label(choice))
+                ask = ask._replace(give_up_ns=HOPELESS * min(self.ns.values())) if self.ns else ask
+                self._take(self.ground.measure(problem, choice, ask), label(choice))
         return sorted((one for one in listed if one in self.ns), key=self.ns.__getitem__)[:keep]
 
     def _take(self, found: Measurement, name: str) -> None:
@@ -253,8 +257,9 @@ def told(ground: Ground, problem: Problem, one: Entrant) -> dict[str, Any]:
 
 # --- compiling ahead ---
 
-AHEAD_N = 512
-"""Triton's programs differ by whether numbers are multiples of 16, not by n: what is compiled here serves most n."""
+AHEAD_N = (512, 1)
+"""Triton's programs differ by whether numbers are multiples of 16, or 1, not by n: what is compiled here serves most n.
+The second one where a cell has it."""
 
 MOST_AHEAD = 24
 """Knob sets of a variant in a cell that are compiled ahead of a tuning; it looks at some twenty choices in all."""
@@ -267,10 +272,10 @@ def to_compile(folder: str, machine: Machine, labels: Sequence[str]) -> list[tup
     options = space_options(machine)
     kernels = dict.fromkeys(CELLS[label].kernel for label in labels)
     left = {kernel: tuned(folder, kernel) for kernel in kernels}
-    for label in labels:
+    for label, n in ((label, n) for label in labels for n in AHEAD_N if n == AHEAD_N[0] or n in CELLS[label].sizes):
         kernel = CELLS[label].kernel
         own = {one.name: one for one in known_of(kernel) if one.language in OWN_GPU_LANGUAGES}
-        problem = problem_of(label, AHEAD_N, "warm")
+        problem = problem_of(label, n, "warm")
         choices = space(machine, spec_of(kernel), tuple(own.values()), problem, options)
         for choice in after(left[kernel], label, choices) or spread(choices, MOST_AHEAD):
             variant, knobs = own[choice.build.variant], choice.build.knobs
