@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -38,8 +39,16 @@ def block(xp: Any, shape: tuple[int, ...], dtype: Any) -> Block:
 
 def intact(found: Block) -> bool:
     """Whether the canaries on both sides still stand."""
-    guards = (found.whole[:GUARD_BYTES], found.whole[found.whole.size - GUARD_BYTES :])
-    return all(bool((guard == CANARY).all()) for guard in guards)
+    return all(bool((guard == CANARY).all()) for guard in _guards(found))
+
+
+def all_intact(xp: Any, blocks: Sequence[Block]) -> bool:
+    """The same of several blocks, of which a device is asked once: each answer is waited for."""
+    return bool((xp.concatenate([guard for one in blocks for guard in _guards(one)]) == CANARY).all())
+
+
+def _guards(found: Block) -> tuple[Any, Any]:
+    return found.whole[:GUARD_BYTES], found.whole[found.whole.size - GUARD_BYTES :]
 
 
 def mark(found: Block) -> None:
@@ -75,15 +84,22 @@ def make(
     return made
 
 
-def checksum(xp: Any, found: Block) -> int:
-    """A sum over the bits of an input: on a device nothing protects it from being written.
+def checksums(xp: Any, blocks: Sequence[Block]) -> Any:
+    """Sums over the bits of inputs, an array of one number each: on a device nothing protects them from being written.
 
     In two steps: a reduction to one number runs on one block of threads, for seconds where a cache has gigabytes.
     """
+    return xp.concatenate([_checksum(one) for one in blocks])
+
+
+def _checksum(found: Block) -> Any:
     bits = found.data.view(_UNSIGNED[found.data.itemsize]).reshape(-1)
     whole = bits.size // SUMMED * SUMMED
+    rest = bits[whole:].sum(dtype=np.uint64, keepdims=True)
+    if not whole:
+        return rest
     parts = bits[:whole].reshape(-1, SUMMED).sum(axis=1, dtype=np.uint64)
-    return int(parts.sum(dtype=np.uint64)) + int(bits[whole:].sum(dtype=np.uint64))
+    return rest + parts.sum(dtype=np.uint64, keepdims=True)
 
 
 def rehearse(xp: Any, group: tuple[Block, ...]) -> None:
@@ -92,6 +108,6 @@ def rehearse(xp: Any, group: tuple[Block, ...]) -> None:
     for one in group:
         mark(one)
         unwritten(one)
-        intact(one)
-        checksum(xp, one)
+    all_intact(xp, (*group, space))
+    bool((checksums(xp, group) != checksums(xp, group)).any())
     bool(space.data[:1].any())

@@ -28,6 +28,7 @@ memcpy, its commit and wait do nothing. Names that NVRTC has not (INFINITY, uint
 """
 
 import ctypes
+import functools
 import os
 import re
 import shutil
@@ -157,14 +158,11 @@ def share(found, problem, knobs, draw="normal", seed=7):
 
 
 def _judged(variant, written, reference):
-    return worst(
-        [
-            compared(
-                name, one.data, operands.unwritten(one), reference[name], reference[name].allowed(variant.arithmetic)
-            )
-            for name, one in written.items()
-        ]
-    )
+    found = []
+    for name, one in written.items():
+        expected, missing = reference[name], functools.partial(operands.unwritten, one)
+        found.append(compared(name, one.data, missing, expected, expected.allowed(variant.arithmetic)))
+    return worst(found)
 
 
 def _call(found, launches, blocks):
