@@ -2,31 +2,41 @@
   "idea": "tiles through Triton: forward keeps lse and delta, then gk and gv by columns, gq by rows or by atomic sums",
   "language": "triton", "symbol": "prepare", "dtypes": ["float16", "bfloat16"], "requires": ["sm_80"],
   "arithmetic": "cache",
-  "run_knobs": {"own": [64, 128], "step": [32, 64], "gq_atomic": [0, 1]},
-  "defaults": {"own": 128, "step": 64, "gq_atomic": 0},
-  "valid": ["head_dim == 64 or head_dim == 128"],
+  "run_knobs": {"own": [64, 128], "step": [32, 64], "gq_atomic": [0, 1], "splits": [1, 2, 4]},
+  "defaults": {"own": 128, "step": 32, "gq_atomic": 0, "splits": 1},
+  "valid": ["head_dim == 64 or head_dim == 128", "splits == 1 or (own == 64 and gq_atomic == 0)",
+            "splits == 1 or splits * batch * heads * n <= 528 * own"],
   "reads": "batch * n * head_dim * (4 * heads + 6 * kv_heads - gq_atomic * 2 * kv_heads) + 4 * batch * heads * n",
   "writes": "batch * n * head_dim * (2 * heads + 2 * kv_heads + gq_atomic * 2 * heads) + 2 * batch * heads * n",
   "atomics": "gq_atomic * batch * heads * head_dim * n * (n + causal * own) // own // (1 + causal)",
-  "mapping": "a program takes a tile of query rows forward, `own` rows of k and v (of query rows for gq) backward",
+  "mapping": "a program takes a tile of query rows, of k and v for gk and gv; splits share a tile; lanes are Triton's",
   "rank": 60
 }
 
 Sums of gq_atomic come in the order in which programs come. Weights and their gradients are rounded to the dtype between
 products: the tolerance is the one of `"arithmetic": "cache"`. Nothing is compiled anew for another n.
+
+Where tiles are fewer than multiprocessors, splits take a part of what streams by each; a kernel of their own adds up
+their sums, which are float32, in their order.
 """
 
 # mypy: disable-error-code="no-untyped-def,untyped-decorator"
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import triton
 import triton.language as tl
 
-FORWARD = {64: (128, 64, 4, 3), 128: (128, 64, 8, 3)}
-"""head_dim -> query rows, rows of k and v at a time, warps, stages of the forward part."""
+STEP = 64
+"""Rows of k and v at a time where a program owns query rows."""
+
+MERGED = 32
+"""Query rows of a program that merges splits of the forward part."""
+
+ADDED = 1024
+"""Numbers of a program that adds up gradients of splits."""
 
 
 @triton.jit
@@ -67,12 +77,29 @@ def _attend(  # noqa: PLR0913, PLR0917 (a kernel takes what it takes)
     return acc, total, most
 
 
+@triton.jit
+def _part(n, STEP: tl.constexpr, SPLITS: tl.constexpr):  # noqa: N803
+    """The rows first .. end that this program's split takes of those that stream by: whole steps."""
+    size = tl.cdiv(tl.cdiv(n, STEP), SPLITS) * STEP
+    return tl.program_id(2) * size, tl.minimum(n, (tl.program_id(2) + 1) * size)
+
+
+@triton.jit
+def _finish(acc, total, most, rows, gout, out, stats, n, D: tl.constexpr):  # noqa: N803, PLR0913, PLR0917
+    """Rows of out of one head, and their lse in base 2 and delta."""
+    acc = acc / total[:, None]
+    cotangent = _load(gout, rows, n, D, True).to(tl.float32)
+    _store(out, rows, n, acc, D)
+    tl.store(stats + rows, most + tl.log2(total), mask=rows < n)
+    tl.store(stats + n + rows, tl.sum(acc * cotangent, 1), mask=rows < n)
+
+
 @triton.jit(do_not_specialize=["n", "sharing"])
 def _forward(  # noqa: PLR0913, PLR0917
-    q, k, v, gout, out, stats, scale, n, sharing,
-    D: tl.constexpr, OWN: tl.constexpr, STEP: tl.constexpr, CAUSAL: tl.constexpr,  # noqa: N803
+    q, k, v, gout, out, stats, parts, part_stats, scale, n, sharing,
+    D: tl.constexpr, OWN: tl.constexpr, STEP: tl.constexpr, CAUSAL: tl.constexpr, SPLITS: tl.constexpr,  # noqa: N803
 ):  # fmt: skip
-    """out, and of each query row lse in base 2 and delta."""
+    """Rows of out, their lse and delta; of one split of several its sums, maxima and totals."""
     head = tl.program_id(1).to(tl.int64)
     tile = (tl.num_programs(0) - 1 - tl.program_id(0)) if CAUSAL else tl.program_id(0)  # the long ones first
     rows = tile * OWN + tl.arange(0, OWN)
@@ -83,18 +110,43 @@ def _forward(  # noqa: PLR0913, PLR0917
     most = tl.full([OWN], -1e30, tl.float32)
     end = tl.minimum(n, (tile + 1) * OWN) if CAUSAL else n
     whole = (tl.minimum(n, tile * OWN) if CAUSAL else n) // STEP * STEP
+    low, high = _part(n, STEP, SPLITS)
     acc, total, most = _attend(
-        acc, total, most, query, rows, k + cache, v + cache, scale, n, 0, whole, D, STEP, CAUSAL, False
-    )
+        acc, total, most, query, rows, k + cache, v + cache, scale, n, low, tl.minimum(whole, high),
+        D, STEP, CAUSAL, False,
+    )  # fmt: skip
     acc, total, most = _attend(
-        acc, total, most, query, rows, k + cache, v + cache, scale, n, whole, end, D, STEP, CAUSAL, True
-    )
-    acc = acc / total[:, None]
-    cotangent = _load(gout + head * n * D, rows, n, D, True).to(tl.float32)
-    _store(out + head * n * D, rows, n, acc, D)
-    at = stats + head * 2 * n + rows
-    tl.store(at, most + tl.log2(total), mask=rows < n)
-    tl.store(at + n, tl.sum(acc * cotangent, 1), mask=rows < n)
+        acc, total, most, query, rows, k + cache, v + cache, scale, n, tl.maximum(whole, low), tl.minimum(end, high),
+        D, STEP, CAUSAL, True,
+    )  # fmt: skip
+    if SPLITS == 1:
+        _finish(acc, total, most, rows, gout + head * n * D, out + head * n * D, stats + head * 2 * n, n, D)
+    else:
+        at = (tl.program_id(2) * tl.num_programs(1) + head) * n
+        _store(parts + at * D, rows, n, acc, D)
+        tl.store(part_stats + at * 2 + rows, most, mask=rows < n)
+        tl.store(part_stats + at * 2 + n + rows, total, mask=rows < n)
+
+
+@triton.jit(do_not_specialize=["n"])
+def _merge(  # noqa: PLR0913, PLR0917
+    gout, out, stats, parts, part_stats, n, D: tl.constexpr, OWN: tl.constexpr, SPLITS: tl.constexpr  # noqa: N803
+):  # fmt: skip
+    """The splits of some query rows become one."""
+    head = tl.program_id(1).to(tl.int64)
+    rows = tl.program_id(0) * OWN + tl.arange(0, OWN)
+    acc = tl.zeros([OWN, D], tl.float32)
+    total = tl.zeros([OWN], tl.float32)
+    most = tl.full([OWN], -1e30, tl.float32)
+    for split in tl.static_range(SPLITS):
+        at = (split * tl.num_programs(1) + head) * n
+        other = tl.load(part_stats + at * 2 + rows, mask=rows < n, other=0.0)
+        now = tl.maximum(most, other)
+        shrink, grow = tl.exp2(most - now), tl.exp2(other - now)
+        total = total * shrink + grow * tl.load(part_stats + at * 2 + n + rows, mask=rows < n, other=1.0)
+        acc = acc * shrink[:, None] + grow[:, None] * _load(parts + at * D, rows, n, D, True)
+        most = now
+    _finish(acc, total, most, rows, gout + head * n * D, out + head * n * D, stats + head * 2 * n, n, D)
 
 
 @triton.jit
@@ -132,10 +184,11 @@ def _columns_of_head(  # noqa: PLR0913, PLR0917
     return gk, gv
 
 
-@triton.jit(do_not_specialize=["n", "sharing"])
+@triton.jit(do_not_specialize=["n", "sharing", "part"])
 def _columns(  # noqa: PLR0913, PLR0917
-    q, k, v, gout, stats, sums, gk_out, gv_out, scale, root, n, sharing,
+    q, k, v, gout, stats, sums, gk_out, gv_out, part, scale, root, n, sharing,
     D: tl.constexpr, OWN: tl.constexpr, STEP: tl.constexpr, CAUSAL: tl.constexpr, ATOMIC: tl.constexpr,  # noqa: N803
+    SPLITS: tl.constexpr,  # noqa: N803
 ):  # fmt: skip
     """gk and gv of a tile of columns, over all query heads that share them; ATOMIC: adds to gq too."""
     group = tl.program_id(1).to(tl.int64)
@@ -147,26 +200,31 @@ def _columns(  # noqa: PLR0913, PLR0917
     gv = tl.zeros([OWN, D], tl.float32)
     first = tl.program_id(0) * OWN if CAUSAL else 0
     diagonal = tl.minimum(n // STEP * STEP, first + OWN) if CAUSAL else 0
-    whole = tl.maximum(diagonal, first + (n - first) // STEP * STEP)
+    whole = tl.maximum(diagonal, n // STEP * STEP)
+    low, high = _part(n, STEP, SPLITS)
     for shared in range(sharing):
         head = group * sharing + shared
         at = head * n * D
         own, kept = head * 2 * n + stats, sums + at
         if CAUSAL:
             gk, gv = _columns_of_head(
-                gk, gv, keys, values, columns, q + at, gout + at, own, kept, scale, root, n, first, diagonal,
+                gk, gv, keys, values, columns, q + at, gout + at, own, kept, scale, root, n,
+                tl.maximum(first, low), tl.minimum(diagonal, high),
                 D, STEP, CAUSAL, True, ATOMIC,
             )  # fmt: skip
         gk, gv = _columns_of_head(
-            gk, gv, keys, values, columns, q + at, gout + at, own, kept, scale, root, n, diagonal, whole,
+            gk, gv, keys, values, columns, q + at, gout + at, own, kept, scale, root, n,
+            tl.maximum(diagonal, low), tl.minimum(whole, high),
             D, STEP, CAUSAL, False, ATOMIC,
         )  # fmt: skip
         gk, gv = _columns_of_head(
-            gk, gv, keys, values, columns, q + at, gout + at, own, kept, scale, root, n, whole, n,
+            gk, gv, keys, values, columns, q + at, gout + at, own, kept, scale, root, n,
+            tl.maximum(whole, low), high,
             D, STEP, CAUSAL, True, ATOMIC,
         )  # fmt: skip
-    _store(gk_out + cache, columns, n, gk * root, D)
-    _store(gv_out + cache, columns, n, gv, D)
+    at = cache + tl.program_id(2).to(tl.int64) * part
+    _store(gk_out + at, columns, n, gk * root, D)
+    _store(gv_out + at, columns, n, gv, D)
 
 
 @triton.jit
@@ -187,10 +245,10 @@ def _rows_of_head(  # noqa: PLR0913, PLR0917
     return gq
 
 
-@triton.jit(do_not_specialize=["n", "sharing"])
+@triton.jit(do_not_specialize=["n", "sharing", "part"])
 def _rows(  # noqa: PLR0913, PLR0917
-    q, k, v, gout, stats, gq_out, scale, root, n, sharing,
-    D: tl.constexpr, OWN: tl.constexpr, STEP: tl.constexpr, CAUSAL: tl.constexpr,  # noqa: N803
+    q, k, v, gout, stats, gq_out, part, scale, root, n, sharing,
+    D: tl.constexpr, OWN: tl.constexpr, STEP: tl.constexpr, CAUSAL: tl.constexpr, SPLITS: tl.constexpr,  # noqa: N803
 ):  # fmt: skip
     """gq of a tile of query rows."""
     head = tl.program_id(1).to(tl.int64)
@@ -204,47 +262,121 @@ def _rows(  # noqa: PLR0913, PLR0917
     gq = tl.zeros([OWN, D], tl.float32)
     end = tl.minimum(n, (tile + 1) * OWN) if CAUSAL else n
     whole = (tl.minimum(n, tile * OWN) if CAUSAL else n) // STEP * STEP
+    low, high = _part(n, STEP, SPLITS)
     gq = _rows_of_head(
-        gq, query, cotangent, rows, lse, delta, k + cache, v + cache, scale, n, 0, whole, D, STEP, CAUSAL, False
-    )
+        gq, query, cotangent, rows, lse, delta, k + cache, v + cache, scale, n, low, tl.minimum(whole, high),
+        D, STEP, CAUSAL, False,
+    )  # fmt: skip
     gq = _rows_of_head(
-        gq, query, cotangent, rows, lse, delta, k + cache, v + cache, scale, n, whole, end, D, STEP, CAUSAL, True
-    )
-    _store(gq_out + at, rows, n, gq * root, D)
+        gq, query, cotangent, rows, lse, delta, k + cache, v + cache, scale, n, tl.maximum(whole, low),
+        tl.minimum(end, high), D, STEP, CAUSAL, True,
+    )  # fmt: skip
+    _store(gq_out + at + tl.program_id(2).to(tl.int64) * part, rows, n, gq * root, D)
+
+
+@triton.jit(do_not_specialize=["of_queries", "of_keys", "part"])
+def _add(parts, gq, gk, gv, of_queries, of_keys, part, SPLITS: tl.constexpr, OWN: tl.constexpr):  # noqa: N803, PLR0913, PLR0917
+    """The splits of gq, gk and gv, which lie one after another in each part, added up."""
+    at = tl.program_id(0).to(tl.int64) * OWN + tl.arange(0, OWN)
+    sums = tl.zeros([OWN], tl.float32)
+    for split in tl.static_range(SPLITS):
+        sums += tl.load(parts + split * part + at, mask=at < part, other=0.0)
+    sums = sums.to(gq.dtype.element_ty)
+    tl.store(gq + at, sums, mask=at < of_queries)
+    at -= of_queries
+    tl.store(gk + at, sums, mask=(at >= 0) & (at < of_keys))
+    at -= of_keys
+    tl.store(gv + at, sums, mask=(at >= 0) & (at < of_keys))
+
+
+class _Task(NamedTuple):
+    """The numbers of a call, and its scratch memory."""
+
+    batch: int
+    heads: int
+    kv_heads: int
+    d: int
+    causal: int
+    n: int
+    knobs: dict[str, int]
+    stats: Any
+    parts: Any
+    part_stats: Any
+
+    @property
+    def tile(self) -> tuple[int, int]:
+        """Rows that a program owns, and its warps."""
+        return self.knobs["own"], self.knobs["own"] // 16
+
+    @property
+    def sizes(self) -> tuple[int, int]:
+        """Numbers of gq, and of gk."""
+        rows = self.batch * self.n * self.d
+        return rows * self.heads, rows * self.kv_heads
+
+
+def _sizes(dims: tuple[int, ...], knobs: dict[str, int]) -> tuple[int, int, int]:
+    """Numbers of scratch: lse and delta; parts of several splits, or gq where it is summed atomically; their maxima and
+    totals."""
+    batch, heads, kv_heads, d, _, n = dims
+    rows, splits = batch * n, knobs["splits"]
+    if splits > 1:
+        return 2 * rows * heads, splits * rows * d * (heads + 2 * kv_heads), 2 * splits * rows * heads
+    return 2 * rows * heads, knobs["gq_atomic"] * rows * heads * d, 0
+
+
+def _attention(task: _Task, buffers: Sequence[Any]) -> None:
+    q, k, v, gout, out = buffers[:5]
+    own, warps = task.tile
+    splits, sharing, scale = task.knobs["splits"], task.heads // task.kv_heads, math.log2(math.e) / math.sqrt(task.d)
+    heads = task.batch * task.heads
+    _forward[triton.cdiv(task.n, own), heads, splits](
+        q, k, v, gout, out, task.stats, task.parts, task.part_stats, scale, task.n, sharing,
+        task.d, own, STEP, task.causal, splits, num_warps=warps, num_stages=3,
+    )  # fmt: skip
+    if splits > 1:
+        grid = (triton.cdiv(task.n, MERGED), heads)
+        _merge[grid](gout, out, task.stats, task.parts, task.part_stats, task.n, task.d, MERGED, splits)
+
+
+def _gradients(task: _Task, buffers: Sequence[Any]) -> None:
+    q, k, v, gout, _, gq, gk, gv = buffers
+    (own, warps), (of_queries, of_keys) = task.tile, task.sizes
+    splits, atomic, sharing = task.knobs["splits"], task.knobs["gq_atomic"], task.heads // task.kv_heads
+    root, part, parts = 1 / math.sqrt(task.d), of_queries + 2 * of_keys, task.parts
+    scale, set_up = root * math.log2(math.e), {"num_warps": warps, "num_stages": 2}
+    to_q, to_k, to_v = (gq, gk, gv) if splits == 1 else (parts, parts[of_queries:], parts[of_queries + of_keys :])
+    if atomic:
+        parts.zero_()
+    tiles = triton.cdiv(task.n, own)
+    _columns[tiles, task.batch * task.kv_heads, splits](
+        q, k, v, gout, task.stats, parts, to_k, to_v, part, scale, root, task.n, sharing,
+        task.d, own, task.knobs["step"], task.causal, atomic, splits, **set_up,
+    )  # fmt: skip
+    if atomic:
+        gq.view(-1).copy_(parts)
+        return
+    _rows[tiles, task.batch * task.heads, splits](
+        q, k, v, gout, task.stats, to_q, part, scale, root, task.n, sharing,
+        task.d, own, STEP, task.causal, splits, **set_up,
+    )  # fmt: skip
+    if splits > 1:
+        _add[(triton.cdiv(part, ADDED),)](parts, gq, gk, gv, of_queries, of_keys, part, splits, ADDED)
 
 
 def prepare(buffers: Sequence[Any], dims: tuple[int, ...], knobs: dict[str, int]) -> Callable[[], Any]:
     """The call: q, gout, out, gq [b,h,n,d], k, v, gk, gv [b,g,n,d]; dims: b, h, g, d, causal, n. Writes them itself."""
-    q, k, v, gout, out, gq, gk, gv = buffers
+    stats, parts, part_stats = (torch.empty(max(1, size), device=buffers[0].device) for size in _sizes(dims, knobs))
     batch, heads, kv_heads, d, causal, n = dims
-    own, step, atomic = knobs["own"], knobs["step"], knobs["gq_atomic"]
-    rows, columns, warps, stages = FORWARD[d]
-    stats = torch.empty(batch * heads * 2 * n, device=q.device)
-    sums = torch.empty(gq.shape if atomic else 1, device=q.device)
-    root, sharing = 1 / math.sqrt(d), heads // kv_heads
-    scale, set_up = root * math.log2(math.e), {"num_warps": own // 16, "num_stages": 2}
+    task = _Task(batch, heads, kv_heads, d, causal, n, knobs, stats, parts, part_stats)
 
     def call() -> None:
-        grid = (triton.cdiv(n, rows), batch * heads)
-        _forward[grid](
-            q, k, v, gout, out, stats, scale, n, sharing, d, rows, columns, causal, num_warps=warps, num_stages=stages
-        )
-        if atomic:
-            sums.zero_()
-        grid = (triton.cdiv(n, own), batch * kv_heads)
-        _columns[grid](
-            q, k, v, gout, stats, sums, gk, gv, scale, root, n, sharing, d, own, step, causal, atomic, **set_up
-        )
-        if atomic:
-            gq.copy_(sums)
-            return
-        grid = (triton.cdiv(n, own), batch * heads)
-        _rows[grid](q, k, v, gout, stats, gq, scale, root, n, sharing, d, own, step, causal, **set_up)
+        _attention(task, buffers)
+        _gradients(task, buffers)
 
     return call
 
 
 def prepare_workspace(buffers: Sequence[Any], dims: tuple[int, ...], knobs: dict[str, int]) -> int:
-    """Bytes: lse and delta, and gq in float32 where it is summed atomically."""
-    batch, heads, _, d, _, n = dims
-    return int(4 * batch * heads * n * (2 + knobs["gq_atomic"] * d))
+    """Bytes of scratch, all of it float32."""
+    return 4 * sum(_sizes(dims, knobs))
