@@ -2,10 +2,10 @@
   "idea": "tiles through Triton, P recomputed: gk and gv by tiles of keys; gq by tiles of queries beside them, or added by float32 atomics in the order in which blocks come",
   "language": "triton", "symbol": "prepare", "dtypes": ["bfloat16", "float16"], "requires": ["sm_80"],
   "arithmetic": "cache",
-  "run_knobs": {"rows": [32, 64, 128], "keys": [64, 128], "warps": [4, 8], "stages": [2, 3], "gq_atomic": [0, 1]},
+  "run_knobs": {"rows": [32, 64, 128], "keys": [32, 64, 128], "warps": [4, 8], "stages": [2, 3], "gq_atomic": [0, 1]},
   "defaults": {"rows": 64, "keys": 128, "warps": 8, "stages": 2, "gq_atomic": 0},
-  "valid": ["head_dim == 64 or head_dim == 128", "keys == 128 or warps == 4 and rows <= 64",
-            "warps == 8 or keys == 64 or rows == 32 and head_dim == 64", "rows < 128 or warps == 8 and head_dim == 64",
+  "valid": ["head_dim == 64 or head_dim == 128", "keys == 128 or warps == 4 and rows <= 64", "keys > 32 or rows == 64",
+            "warps == 8 or keys <= 64 or rows == 32 and head_dim == 64", "rows < 128 or warps == 8 and head_dim == 64",
             "rows > 32 or warps == 4 or head_dim == 128", "(rows == 32) == (stages == 3)"],
   "reads": "batch * heads * n * (6 * head_dim + 3) + 2 * batch * kv_heads * n * head_dim + gq_atomic * batch * heads * n * head_dim",
   "writes": "batch * n * (head_dim * (heads + 2 * kv_heads) + heads) + gq_atomic * batch * heads * n * head_dim",
@@ -121,11 +121,11 @@ def _tiles(  # noqa: PLR0913, PLR0917
         for share in range(SHARING):
             head = (group * SHARING + share).to(tl.int64) * n
             whole = 0
-            if CAUSAL:
-                whole = tl.minimum((tile + 1) * KEYS, n)
+            if CAUSAL:  # those from `first` on are seen in part, those from `whole` on see the whole tile
+                first, whole = tile * KEYS // ROWS * ROWS, tl.minimum(tl.cdiv((tile + 1) * KEYS, ROWS) * ROWS, n)
                 acc_k, acc_v = _add_queries(
                     acc_k, acc_v, key, value, columns, q + head * D, gout + head * D, lse + head, delta + head,
-                    sums + head * D, tile * KEYS, whole, scale, n, D, ROWS, True, EVEN, ATOMIC,
+                    sums + head * D, first, whole, scale, n, D, ROWS, True, EVEN, ATOMIC,
                 )  # fmt: skip
             acc_k, acc_v = _add_queries(
                 acc_k, acc_v, key, value, columns, q + head * D, gout + head * D, lse + head, delta + head,
@@ -142,7 +142,7 @@ def _tiles(  # noqa: PLR0913, PLR0917
         of_rows = _numbers(delta + head, rows, n, EVEN)
         acc, whole = tl.zeros([KEYS, D], tl.float32), n
         if CAUSAL:
-            whole = own * KEYS
+            whole = own * KEYS // ROWS * ROWS
         acc = _add_keys(
             acc, query, cotangent, low, of_rows, rows, k + cache, v + cache, 0, whole, scale, n, D, ROWS, False, EVEN,
         )  # fmt: skip
