@@ -311,7 +311,9 @@ def check(asked: argparse.Namespace) -> int:
             store.add(Row("check", task.key, known(task), about, time.monotonic() - begun, data))
 
         whole = gpu_check.run(machine, [one for one in wanted if is_left(one)], Deadline(asked.seconds), keep)
-        print("\n".join([*gpu_show.checks(store.of("check")), *(f"cannot be read: {one}" for one in broken)]))
+        listed = [(" ".join(row.key.values()), row.data) for row in store.of("check")]
+        said = [*(gpu_check.shown(*one) for one in listed), *gpu_check.summary(listed)]
+        print("\n".join([*said, *(f"cannot be read: {one}" for one in broken)]))
     return 0 if whole and not broken else 3
 
 

@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import gpu_chain_judge as chain
-from gpu_cells import CELLS, known_of, labels, problem_of
-from gpu_check import shown, summary
+import gpu_compact
+from gpu_cells import known_of, labels, problem_of
+from gpu_check import summary
 from gpu_ground import tuned, warps
-from gpu_judge import Border, Raced, Said, banded, borders, crossing, race_says, races, regret_says
+from gpu_judge import Border, Raced, Said, borders, crossing, race_says, races, regret_says
 from gpu_rows import Row, read
 from gpu_text import ratio_text, table
 from kernel_rows import Ratio, shown_number, shown_time
@@ -42,6 +43,11 @@ class Judged(NamedTuple):
     crossings: dict[str, list[float]]
     said: list[Said]
     notes: tuple[str, ...]
+
+    @property
+    def decode(self) -> list[Raced]:
+        """The races of decode."""
+        return [one for one in self.races if one.shape in DECODE]
 
     def of(self, part: str) -> list[Row]:
         """The rows of a part that have figures."""
@@ -94,10 +100,10 @@ def lines(found: Judged) -> list[str]:
     return [
         *conditions(found.rows),
         *checks(found.of("check")),
-        *libraries(found.races),
-        *own(found.races),
-        *floor(found.races),
-        *against_own(found.races),
+        *libraries(found.decode),
+        *own(found.decode),
+        *floor(found.decode),
+        *gpu_compact.lines(found.races),
         *searches(found),
         *chain.lines(found.of("chain")),
         *starts(found.of("cold")),
@@ -112,9 +118,9 @@ def lines(found: Judged) -> list[str]:
 
 
 def checks(rows: Sequence[Row]) -> list[str]:
-    """A line of each variant and dtype that was checked, then of those that are not right."""
+    """A line of each variant and dtype that is not right, and how many are."""
     listed = [(" ".join(row.key.values()), row.data) for row in rows]
-    return [*(shown(name, data) for name, data in listed), *summary(listed)] if listed else []
+    return [*summary(listed), ""] if listed else []
 
 
 def conditions(rows: Sequence[Row]) -> list[str]:
@@ -173,22 +179,11 @@ def own(found: Sequence[Raced]) -> list[str]:
     return table(head, rows)
 
 
-def against_own(found: Sequence[Raced]) -> list[str]:
-    """The best own fused kernel beside the best own naive pair, and the table's choice beside the best own variant."""
-    head = ("cell", "n", "best own fused", "time", "best own naive", "time", "fused / naive", "verdict")
-    rows = []
-    for one in found:
-        if between := one.ratio("fused", "naive"):
-            verdict = (ratio_text(between), banded(between))
-            rows.append((one.shape, str(one.n), *who(one, "fused"), *who(one, "naive"), *verdict))
-    return table(head, rows)
-
-
 def floor(found: Sequence[Raced]) -> list[str]:
     """Decode's best own variant beside the read floor of the same bytes, and beside the best rate of any floor."""
     head = ("heads", "n", "best own variant", "time", "floor", "own / floor", "bar", "over bytes at the best rate")
     rows = []
-    for one in (one for one in found if CELLS[one.shape].kernel == "decode"):
+    for one in found:
         bars = [bar for bar in one.bars if bar.under in ("floor", "10 us")]
         shown = ", ".join(f"{'10 us' if b.under == '10 us' else b.limit}: {WORDS[b.met]}" for b in bars) or "-"
         peak = "-" if one.peak is None else shown_number(one.peak)

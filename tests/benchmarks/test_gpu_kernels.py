@@ -1,13 +1,14 @@
 """Races of kernels other than decode: who stands for what, what is compiled ahead, which counters are wanted."""
 
 import gpu_cells
+import gpu_compact
 import gpu_counters
 import gpu_crew
 import gpu_ground
 import gpu_judge
 import gpu_race
 import pytest
-from gpu_bench_fixtures import STATE
+from gpu_bench_fixtures import STATE, entrant, samples
 from gpu_machine_fixtures import MACHINE
 from gpu_rows import Row
 from gpu_stub_fixtures import ALL, stub_ground
@@ -136,3 +137,32 @@ def test_every_counted_variant_exists():
     for row in gpu_counters.WANTED:
         known = {one.name for one in gpu_cells.known_of(gpu_cells.CELLS[row.label].kernel)}
         assert set(row.variants) <= known
+
+
+def race_row(label, n, times):
+    """A race of a cell: role or kind -> time in ns."""
+    listed = [
+        entrant(f"{name} k=1", "library" if name.startswith("sdpa") else "own", *roles) for name, roles, _ in times
+    ]
+    taken = {one["name"]: samples(time) for one, (_, _, time) in zip(listed, times, strict=True)}
+    data = {"entrants": listed, "samples": taken, "rounds": 24, "left_out": {}, "cache_bytes": 1, "evicted": True}
+    return Row("race", {"shape": label, "n": n}, {}, STATE, 1.0, data)
+
+
+def test_a_cell_is_a_line_with_what_was_missed_in_bold():
+    ours, flash = ("tiled_mma", ("table", "own")), ("sdpa_flash", ("library",))
+    rows = [
+        race_row("forward-bf16-P", 512, [(*ours, 9000.0), (*flash, 9500.0)]),
+        race_row("forward-bf16-P", 2048, [(*ours, 30e3), (*flash, 20e3)]),
+        race_row("fused-f64-P", 512, [("tiled", ("own", "fused"), 9000.0), ("pair_tiled", ("naive",), 8000.0)]),
+    ]
+    text = "\n".join(gpu_compact.lines(gpu_judge.races(rows)))
+    for part in (
+        "| cell | n = 512 | n = 2048 | choices of the table |",
+        "| forward-bf16-P | 9 / 9.5 = 0.95 | **30 / 20 = 1.50** | tiled_mma 2 |",
+        "| forward-bf16-P | 0.95 | **1.50** |",
+        "| fused-f64-P | no table |",
+        "| fused-f64-P | **1.1",
+    ):
+        assert part in text
+    assert gpu_compact.lines([]) == []
