@@ -1,16 +1,22 @@
 """Races of kernels other than decode: who stands for what, what is compiled ahead, which counters are wanted."""
 
+import contextlib
+import os
+
+import gpu
 import gpu_cells
+import gpu_chain
 import gpu_compact
 import gpu_counters
 import gpu_crew
 import gpu_ground
 import gpu_judge
 import gpu_race
+import gpu_show
 import pytest
 from gpu_bench_fixtures import STATE, entrant, samples
 from gpu_machine_fixtures import MACHINE
-from gpu_rows import Row
+from gpu_rows import Row, read
 from gpu_stub_fixtures import ALL, stub_ground
 
 from advisor.records import Measurement
@@ -166,3 +172,43 @@ def test_a_cell_is_a_line_with_what_was_missed_in_bold():
     ):
         assert part in text
     assert gpu_compact.lines([]) == []
+
+
+@pytest.fixture
+def device(monkeypatch):
+    """A device whose variants take the time that `time_ns` says; no profiler."""
+
+    @contextlib.contextmanager
+    def opened(machine, deadline, kernels):
+        yield stub_ground(time_ns, *dict.fromkeys(kernels), options=ALL)
+
+    monkeypatch.setattr(gpu, "opened", opened)
+    monkeypatch.setattr(gpu, "device_machine", lambda: MACHINE)
+    refused = gpu_counters.NoCounters("no permission", "ask")
+    monkeypatch.setattr(gpu_counters, "count_all", lambda gpu, spec, known, wanted, limit_s: [refused] * len(wanted))
+
+
+@pytest.mark.parametrize(
+    ("words", "keys", "regime"),
+    [
+        (["race", "--shapes", "forward-bf16-P,mlp-f32-P", "--n", "64,512"],
+         [("forward-bf16-P", 64), ("forward-bf16-P", 512), ("mlp-f32-P", 64), ("mlp-f32-P", 512)], "cold"),
+        (["chain", "--n", "64,128"], [(None, 64), (None, 128)], "warm"),
+        (["counters", "--kernel", "backward"], [("backward-f64-P", 2048), ("backward-f64-P", 4096)], "cold"),
+    ],
+)  # fmt: skip
+def test_parts_of_all_kernels_leave_their_rows_with_the_sources_they_depend_on(tmp_path, device, words, keys, regime):
+    command = gpu.parsed([*words[:1], "--out", str(tmp_path), "--resume", *words[1:]])
+    assert gpu.run(command) == 0
+    rows = read(str(tmp_path)).rows
+    assert [(row.key.get("shape"), row.key["n"]) for row in rows] == keys
+    assert {row.state["regime"] for row in rows} == {regime}
+    kernels = {gpu_cells.CELLS[label].kernel for label, _ in keys if label} or set(gpu_chain.KERNELS)
+    for row in rows:
+        assert not row.failed
+        assert row.sources
+        assert any(one.name in row.sources for kernel in kernels for one in gpu_cells.known_of(kernel))
+    size = os.path.getsize(tmp_path / "rows.jsonl")
+    assert gpu.run(command) == 0
+    assert os.path.getsize(tmp_path / "rows.jsonl") == size
+    assert gpu_show.lines(gpu_show.judged(str(tmp_path)))
