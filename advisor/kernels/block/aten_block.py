@@ -5,8 +5,8 @@
   "run_knobs": {"attention": [0, 1, 2, 3]}, "defaults": {"attention": 2},
   "valid": ["attention == 0 or head_dim % 8 == 0", "attention != 1 or (item_bytes <= 4 and heads == kv_heads)",
             "attention < 2 or (item_bytes == 2 and head_dim <= 256)", "attention != 3 or (n >= 2 and head_dim <= 128)"],
-  "reads": "batch * n * (7 * d_model + 3 * (heads + kv_heads) * head_dim + 4 * d_ff) + d_model * (2 * (heads + kv_heads) * head_dim + 3 * d_ff + 2)",
-  "writes": "batch * n * (6 * d_model + 3 * (heads + kv_heads) * head_dim + 4 * d_ff)",
+  "reads": "batch * n * (9 * d_model + 2 * (heads + kv_heads) * head_dim + 4 * d_ff) + d_model * (2 * (heads + kv_heads) * head_dim + 3 * d_ff + 2)",
+  "writes": "batch * n * (6 * d_model + 2 * (heads + kv_heads) * head_dim + 4 * d_ff)",
   "mapping": "PyTorch's and its libraries' own: a kernel an operation, rows in memory between them", "rank": 91
 }
 

@@ -6,15 +6,15 @@
   "valid": ["d_model <= 16384", "attention == 0 or head_dim % 8 == 0",
             "attention != 1 or (item_bytes <= 4 and heads == kv_heads)",
             "attention < 2 or (item_bytes == 2 and head_dim <= 256)", "attention != 3 or (n >= 2 and head_dim <= 128)"],
-  "reads": "batch * n * (6 * d_model + 2 * (heads + kv_heads) * head_dim + 3 * d_ff) + d_model * (2 * (heads + kv_heads) * head_dim + 3 * d_ff + 2)",
-  "writes": "batch * n * (5 * d_model + 2 * (heads + kv_heads) * head_dim + 3 * d_ff)",
+  "reads": "batch * n * (8 * d_model + 2 * (heads + kv_heads) * head_dim + 3 * d_ff) + d_model * (2 * (heads + kv_heads) * head_dim + 3 * d_ff + 2)",
+  "writes": "batch * n * (6 * d_model + 2 * (heads + kv_heads) * head_dim + 3 * d_ff)",
   "mapping": "norms: a program a row; gate: a program a block of elements; products are cuBLAS's, attention is a library's own",
   "rank": 10
 }
 
 attention: the backend, which is forced: 0 plain, 1 memory-efficient, 2 flash, 3 cuDNN (not for one row). Reads and writes
 are without what the plain one stores of scores. The first residual is added where the second norm reads the row, the
-second one by the product before it.
+second one by the product before it, into a copy of it.
 
 Products of float32 take no tf32: PyTorch's default. Of sixteen bits, sums stay in float32 between parts of a product.
 """  # noqa: E501
