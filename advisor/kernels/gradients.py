@@ -30,7 +30,6 @@ from advisor.kernels.attention import (
     sampled,
     spread,
 )
-from advisor.kernels.gpu.arrays import host
 from advisor.kernels.spec import UNIT_ROUNDOFF, Array, Expected
 from advisor.records import Problem
 
@@ -228,7 +227,7 @@ def expected(problem: Problem, inputs: dict[str, Any], found: Gradients) -> dict
         found: their gradients, from out and lse as the kernel has them.
 
     Returns:
-        On the host.
+        Where the arrays of `found` lie: on the device, if they do.
     """
     m, c, h = dims_of(problem), UNIT_ROUNDOFF[problem.dtype], HALF_LEAST[problem.dtype]
     real, lost = _of_arithmetic(problem, inputs, found), _of_rounding(problem, inputs, found)
@@ -313,7 +312,7 @@ def _of_rounding(problem: Problem, inputs: dict[str, Any], found: Gradients) -> 
 
 
 def _as_expected(m: Dims, array: Any, tolerances: tuple[float, float], rows: Array | None) -> Expected:
-    values, (tolerance, loose) = host(array).astype(np.float64, copy=False), tolerances
+    values, (tolerance, loose) = array.astype(np.float64, copy=False), tolerances
     if rows is None:
         return Expected(values, tolerance, cache_tolerance=loose)
     flattened = values.reshape(-1, values.shape[-1])

@@ -23,7 +23,7 @@ def inputs(xp: Any, problem: Problem, seed: int, draw: str) -> dict[str, Any]:
 
 
 def reference(xp: Any, problem: Problem, arrays: dict[str, Any]) -> dict[str, Expected]:
-    """gq, gk, gv of all rows in float64 on the host, with the tolerances of BackwardSpec.reference."""
+    """gq, gk, gv of all rows in float64 on the device, with the tolerances of BackwardSpec.reference."""
     types = SPEC.types(problem)
     exact = {name: widen(array, types[name]) for name, array in arrays.items()}
     found = gradients.all_rows(dims_of(problem), exact, gradients.Known(exact["out"], exact["lse"]), xp)

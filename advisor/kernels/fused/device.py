@@ -21,7 +21,7 @@ def inputs(xp: Any, problem: Problem, seed: int, draw: str) -> dict[str, Any]:
 
 
 def reference(xp: Any, problem: Problem, arrays: dict[str, Any]) -> dict[str, Expected]:
-    """out, gq, gk, gv of all rows in float64 on the host, with the tolerances of FusedSpec.reference."""
+    """out, gq, gk, gv of all rows in float64 on the device, with the tolerances of FusedSpec.reference."""
     m, types = dims_of(problem), SPEC.types(problem)
     exact = {name: widen(array, types[name]) for name, array in arrays.items()}
     known = gradients.Known(*attention.forward(xp, m, arrays, problem.dtype))
