@@ -18,19 +18,7 @@ typedef long long wide;
 
 constexpr int HD = ADV_HD, THREADS = 128;
 
-#define CHAIN_ARGUMENTS                                                                                               \
-  const real *q, const real *k, const real *v, const real *gout, real *out, real *gq, real *gk, real *gv,             \
-      unsigned char *workspace, int batch, int heads, int kv_heads, int head_dim, int causal, int n
-#define CHAIN                                                                                                         \
-  Chain { q, k, v, gout, out, gq, gk, gv, (real *)workspace, batch, heads, kv_heads, n, causal }
-
-struct Chain {
-  const real *q, *k, *v, *gout;
-  real *out, *gq, *gk, *gv, *space;
-  int batch, heads, kv_heads, n, causal;
-  __device__ wide rows() const { return wide(batch) * heads * n; }
-  __device__ wide columns() const { return wide(batch) * kv_heads * n; }
-};
+#include "task.cuh"
 
 /* q, gout, ...: of this query row, [HD]; k, v, gk, gv: of its head, [n][HD]. */
 struct Row {

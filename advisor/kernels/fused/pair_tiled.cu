@@ -51,7 +51,7 @@ __device__ __forceinline__ int seen_by(const Chain &c, const Place &place) {
 
 extern "C" __global__ void __launch_bounds__(TEAM) forward_tiles(TILED_ARGUMENTS) {
   const Chain c = CHAIN;
-  const Place place = query_place(c);
+  const Place place = query_place(causal);
   real *rows = weights_of(c, place.head * n);
   forward_tile(c, place, [=](real x, int row, int column) {
     if (row < n && column < n) rows[wide(row) * n + column] = x;
@@ -62,7 +62,7 @@ extern "C" __global__ void __launch_bounds__(TEAM) forward_tiles(TILED_ARGUMENTS
 
 extern "C" __global__ void __launch_bounds__(TEAM) gradient_rows(TILED_ARGUMENTS) {
   const Chain c = CHAIN;
-  const Place place = query_place(c);
+  const Place place = query_place(causal);
   const wide rows = place.head * n, cache = place.head / (heads / kv_heads) * n * HD;
   real *cotangents = lines, *stream = lines + OWN * LD;
   bring<OWN>(cotangents, gout + rows * HD, place.first, n);
@@ -84,7 +84,7 @@ extern "C" __global__ void __launch_bounds__(TEAM) gradient_rows(TILED_ARGUMENTS
          accumulate<STEP>(sum, s, keys);
        });
   join(sum, stream);
-  each(sum, [](real &x, int, int) { x *= scale_of(); });
+  each(sum, [](real &x, int, int) { x *= score_scale(); });
   put(sum, gq + rows * HD, place.mine, n);
 }
 
@@ -115,7 +115,7 @@ extern "C" __global__ void __launch_bounds__(TEAM) gradient_columns(TILED_ARGUME
   }
   join(of_keys, lines);
   join(of_values, lines);
-  each(of_keys, [](real &x, int, int) { x *= scale_of(); });
+  each(of_keys, [](real &x, int, int) { x *= score_scale(); });
   put(of_keys, gk + place.head * n * HD, place.mine, n);
   put(of_values, gv + place.head * n * HD, place.mine, n);
 }

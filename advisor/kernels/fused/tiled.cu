@@ -31,15 +31,20 @@
 
 extern "C" __global__ void __launch_bounds__(TEAM) forward_tiles(TILED_ARGUMENTS) {
   const Chain c = CHAIN;
-  forward_tile(c, query_place(c), [](real, int, int) {});
+  forward_tile(c, query_place(causal), [](real, int, int) {});
 }
 
 extern "C" __global__ void __launch_bounds__(TEAM) gradient_columns(TILED_ARGUMENTS) {
   const Chain c = CHAIN;
-  column_tile<false>(c, column_place());
+  column_tile<false>(gradients_of(c), column_place(), [](real, wide, int) {});
 }
 
 extern "C" __global__ void __launch_bounds__(TEAM) gradient_rows(TILED_ARGUMENTS) {
   const Chain c = CHAIN;
-  row_tile(c, query_place(c));
+  const Place place = query_place(causal);
+  const real *lse = lse_of(c) + place.head * n, *delta = delta_of(c) + place.head * n;
+  row_tile(gradients_of(c), place, [=](int row, real &of_row, real &delta_of_row) {
+    of_row = row < n ? lse[row] : NEVER;
+    delta_of_row = row < n ? delta[row] : real(0);
+  });
 }

@@ -31,7 +31,7 @@
 
 extern "C" __global__ void __launch_bounds__(TEAM) forward_tiles(TILED_ARGUMENTS) {
   const Chain c = CHAIN;
-  const Place place = query_place(c);
+  const Place place = query_place(causal);
   forward_tile(c, place, [](real, int, int) {});
   Sum<HD> none;
   zero(none);
@@ -40,5 +40,5 @@ extern "C" __global__ void __launch_bounds__(TEAM) forward_tiles(TILED_ARGUMENTS
 
 extern "C" __global__ void __launch_bounds__(TEAM) gradient_columns(TILED_ARGUMENTS) {
   const Chain c = CHAIN;
-  column_tile<true>(c, column_place());
+  column_tile<true>(gradients_of(c), column_place(), [](real, wide, int) {});
 }

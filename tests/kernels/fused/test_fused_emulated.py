@@ -5,6 +5,7 @@ import importlib.util
 import numpy as np
 import pytest
 from emulation import emulated, needs_compiler, share, taken
+from tile_assembler import TENSOR_TILES
 
 from advisor.kernels.expressions import evaluate
 from advisor.kernels.fused.spec import SPEC
@@ -20,25 +21,6 @@ SERVED = {"batch": 2, "heads": 16, "kv_heads": 16, "head_dim": 128}
 SHARED = {"batch": 1, "heads": 4, "kv_heads": 2, "head_dim": 7, "causal": 1}
 WIDE = {"batch": 1, "heads": 2, "kv_heads": 1, "head_dim": 128, "causal": 1}
 CAUSAL = {**PAPER, "batch": 1, "causal": 1}
-
-ASSEMBLER = {
-    "void multiply(double (&c)[4], const Left &a, const Right &b)": """
-        for (int half = 0; half < 2; half++) {
-          double rows[2] = {c[2 * half], c[2 * half + 1]};
-          multiply_double(rows, a.x[half], b.x[0]);
-          multiply_double(rows, a.x[half + 2], b.x[1]);
-          c[2 * half] = rows[0];
-          c[2 * half + 1] = rows[1];
-        }""",
-    "void multiply_parts(float (&c)[4], const unsigned (&a)[4], const unsigned (&b)[2])": (
-        "multiply_tf32(c, a, b[0], b[1]);"
-    ),
-    "void fetch(real *to, const real *from, int bytes)": ("if (bytes) memcpy(to, from, 16); else memset(to, 0, 16);"),
-    "void close_group()": "",
-    "void await_all_groups()": "",
-    "void await_all_groups_but_one()": "",
-}
-"""Functions of the sources that are assembler -> what they do."""
 
 PLAIN = (
     ("pair_packed", SHARED, "float32"),
@@ -93,7 +75,7 @@ def test_tiles_compute_the_dnf(tmp_path, name, dtype, shape, sizes, named):
         problem = SPEC.problem(n, dtype, **shape)
         knobs = taken(CUDA[name], problem, **named)
         assert named.items() <= dict(knobs).items()
-        run = emulated(tmp_path, SPEC, CUDA[name], problem, knobs, ASSEMBLER)
+        run = emulated(tmp_path, SPEC, CUDA[name], problem, knobs, TENSOR_TILES)
         assert share(run, problem, knobs, draw) < 1
 
 
