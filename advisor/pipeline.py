@@ -273,7 +273,7 @@ def recommend(
     names = kernel_names(kernels, tabled=tabled)
     given = _axes_of(names, policy, axes)
     carried = given if kernels != "all" or not tabled else {}  # all: those that have a table, if there is one
-    policy = filled(policy, carried, where.machine, sizes)
+    policy = filled(policy, carried, (where.machine, where.device), sizes)
     questions = [p for p in policy.problems() if p["kernel"] in names]
     questions = [p for p in questions if all(p.get(key, value) == value for key, value in given[p["kernel"]].items())]
     questions = narrowed(policy, questions, given)

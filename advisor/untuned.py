@@ -12,8 +12,13 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from advisor import codec
+from advisor.device import CPU, is_device
 from advisor.errors import AdvisorError
 from advisor.kernels import registry
+from advisor.kernels.gpu.device import target
+from advisor.kernels.gpu.tools import PACKAGES, RUNTIME, short
+from advisor.kernels.header import GPU_LANGUAGES
+from advisor.kernels.libraries import FLAGS
 from advisor.kernels.variant import variants
 from advisor.paths import machine_dir
 from advisor.policy.launch import process_words
@@ -40,12 +45,16 @@ RUNTIMES = {"gcc": ("libgomp", "c"), "clang": ("libomp", "c"), "gfortran": ("lib
 """Compilers as a machine.json names them -> OpenMP runtime, language."""
 
 
-def machine_asked(path: str | None) -> Machine:
-    """The machine of a file, or the one at hand with the signature that was kept of it."""
-    if path is not None:
-        return read_machine(path)
-    machine = probe()
-    return with_earlier(machine, f"{folder_of(machine)}/machine.json")
+def machine_asked(path: str | None, device: str | None = None) -> Machine:
+    """The machine of a file, or the one at hand with the signature that was kept of it; with a device that of the GPU.
+
+    Raises:
+        BadInput: the file cannot be read, or there is no such device.
+    """
+    machine = probe() if path is None else read_machine(path)
+    if device not in (None, CPU) and not is_device(machine.limits_id):
+        return target(machine, str(device))
+    return machine if path is not None else with_earlier(machine, f"{folder_of(machine)}/machine.json")
 
 
 def here_of(kernel: str, machine: Machine, is_here: bool) -> Here:
@@ -56,7 +65,8 @@ def here_of(kernel: str, machine: Machine, is_here: bool) -> Here:
         UnknownName: no such kernel.
     """
     options = space_options(machine) if is_here else options_told(machine)
-    return Here(machine, registry.spec(kernel), variants(kernel), options)
+    found = variants(kernel, (), GPU_LANGUAGES) if is_device(machine.limits_id) else variants(kernel)
+    return Here(machine, registry.spec(kernel), found, options)
 
 
 def options_told(machine: Machine) -> SpaceOptions:
@@ -64,6 +74,11 @@ def options_told(machine: Machine) -> SpaceOptions:
     from advisor.kernels.compilers import flag_sets
 
     told = dict(machine.environment)
+    if is_device(machine.limits_id):
+        known = [
+            (language, f"{name}-{short(str(told[name]))}") for language, name in PACKAGES.items() if told.get(name)
+        ]
+        return SpaceOptions(tuple(Toolchain(name, RUNTIME, language) for language, name in known), (FLAGS,))
     lines = [re.match(r"(\w+)\D*(\d+)", str(line)) for line in told.get("compilers") or ()]
     found = [(m[1], f"{m[1]}-{m[2]}") for m in lines if m is not None and m[1] in RUNTIMES]
     tools = [Toolchain(name, *RUNTIMES[family]) for family, name in found] or [Toolchain("gcc", "libgomp")]
@@ -88,7 +103,7 @@ def table_of(
     try:
         here = here_of(kernel, machine, is_here)
         wanted = _problems_of(here.spec, sizes, given or {})
-        return transferred(here, machines(kernel, machine), wanted)
+        return transferred(here, machines(kernel, machine), wanted, given)
     except AdvisorError:  # a guess that cannot be made is no reason to refuse the careful rule
         return None
 
@@ -100,20 +115,23 @@ def _problems_of(spec: KernelSpec, sizes: Sequence[int], given: Mapping[str, Any
     return tuple(spec.problem(n, dtype, regime, **shape) for n in sorted(set(sizes)))
 
 
-def filled(policy: Policy, given: Mapping[str, Mapping[str, Any]], path: str | None, sizes: Sequence[int]) -> Policy:
+def filled(
+    policy: Policy, given: Mapping[str, Mapping[str, Any]], where: tuple[str | None, str | None], sizes: Sequence[int]
+) -> Policy:
     """The policy with what other machines say of those kernels that no table here speaks of.
 
     Args:
         policy: this machine's tables.
         given: kernel -> entries of the shape, dtype and regime that were asked for.
-        path: of the machine.json that is answered for; None: the machine at hand.
+        where: path of the machine.json that is answered for, None: the machine at hand; and device, None: its CPUs.
         sizes: that were asked for.
     """
     bare = [name for name in given if not policy.problems(name) and name in registry.kernels()]
-    if not bare or policy.site.gpu is not None:
+    if not bare:
         return policy
+    path = where[0]
     try:
-        machine = machine_asked(path)
+        machine = machine_asked(*where)
     except AdvisorError:
         return policy
     made = (table_of(name, machine, path is None, sizes, given[name]) for name in bare)
@@ -178,7 +196,9 @@ class Found(NamedTuple):
     notes: tuple[str, ...]
 
 
-def told(kernels: Sequence[str], path: str | None, sizes: Sequence[int], save: bool) -> Found:
+def told(
+    kernels: Sequence[str], path: str | None, sizes: Sequence[int], save: bool, device: str | None = None
+) -> Found:
     """What is known of kernels on a machine that was never tuned.
 
     Args:
@@ -186,17 +206,20 @@ def told(kernels: Sequence[str], path: str | None, sizes: Sequence[int], save: b
         path: of a machine.json; None: the machine at hand.
         sizes: for the cost model.
         save: keep the tables where lookups on that machine find them.
+        device: of that machine, cuda:N; None: its CPUs.
 
     Raises:
-        BadInput: the file cannot be read, or the folder not be written.
+        BadInput: the file cannot be read, there is no such device, or the folder cannot be written.
     """
-    machine = machine_asked(path)
+    machine = machine_asked(path, device)
     tables = [table for name in kernels if (table := table_of(name, machine, path is None, sizes)) is not None]
     known = {table.kernel for table in tables}
     bare = [name for name in kernels if name not in known]
     notes = [f"nothing is known of {', '.join(bare)}: no other machine was tuned for it"] if bare else []
     notes += unread(tables)
-    notes += [] if tables else ["tune one, or measure what the cost model needs: advisor probe --bench"]
+    gpu = is_device(machine.limits_id)
+    step = "tune one" if gpu else "tune one, or measure what the cost model needs: advisor probe --bench"
+    notes += [] if tables else [step]
     return Found(tuple(tables), tuple(_keep(table) for table in tables) if save else (), tuple(notes))
 
 

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from advisor.commands.common import Json, Kernels, emit
+from advisor.commands.common import Device, Json, Kernels, emit
 from advisor.guard import FAILED, say
 
 
@@ -16,6 +16,7 @@ def transfer(
         str, typer.Option("--n", help="Sizes for the cost model, where nobody measured a kernel's shape.")
     ] = "1k..64k",
     machine: Annotated[str | None, typer.Option(help="machine.json of another machine.")] = None,
+    device: Annotated[str | None, Device] = None,
     save: Annotated[
         bool, typer.Option("--save", help="Keep it beside this machine's tables, for servers to answer from.")
     ] = False,
@@ -26,7 +27,7 @@ def transfer(
     from advisor.arguments import sizes
     from advisor.pipeline import kernel_names
 
-    found = untuned.told(kernel_names(kernel), machine, sizes(n), save)
+    found = untuned.told(kernel_names(kernel), machine, sizes(n), save, device)
     for note in found.notes:
         say(note)
     if as_json:

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import datetime
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from advisor.errors import AdvisorError
 from advisor.kernels.spec import KernelSpec
@@ -84,18 +84,21 @@ class _Ground(NamedTuple):
     model: Learned | None
 
 
-def transferred(here: Here, known: Sequence[Elsewhere], wanted: Sequence[Problem] = ()) -> Table | None:
+def transferred(
+    here: Here, known: Sequence[Elsewhere], wanted: Sequence[Problem] = (), given: Mapping[str, Any] | None = None
+) -> Table | None:
     """The table of one kernel for a machine that has none.
 
     Args:
         here: the machine.
         known: the others that were tuned.
         wanted: problems to answer by the cost model where nobody measured their shape.
+        given: entries of the shape, dtype and regime: problems with others are passed over.
 
     Returns:
         The table; None where nothing is known that can run here, and there is no signature for the cost model.
     """
-    groups = sorted({group for machine in known for group in machine.cells})
+    groups = sorted({group for machine in known for group in machine.cells if _fits(group, given or {})})
     sections = [section for group in groups for section in _sections(_ground(here, known, group))]
     asked = {(p.dtype, p.regime, p.shape): [q for q in wanted if q._replace(n=0) == p._replace(n=0)] for p in wanted}
     answered = {(section.dtype, section.regime, section.shape) for section in sections}
@@ -107,6 +110,12 @@ def transferred(here: Here, known: Sequence[Elsewhere], wanted: Sequence[Problem
     machine, provenance = here.machine, pairs(told)
     ids = machine.hardware_id, machine.limits_id
     return with_id(Table(here.spec.name, *ids, machine.environment, tuple(sections), provenance))
+
+
+def _fits(group: Group, given: Mapping[str, Any]) -> bool:
+    dtype, regime, shape = group
+    told = {"dtype": dtype, "regime": regime, **dict(shape)}
+    return all(told.get(name) == value for name, value in given.items())
 
 
 def _now() -> str:
@@ -311,9 +320,10 @@ def words(told: Told) -> str:
         "caches": "the same threads for each last-level cache",
     }.get(way.rule, "")
     best = "best with this process part" if told.how == HERE else "best"
+    threads = f", {by}" if told.choice.team else ""  # a choice for a GPU has none
     said = {
-        "nearest": f"what the nearest machine, {where}, measured to be {best}, {by}",
-        "common": f"what is {best} on {where} together, {by}",
+        "nearest": f"what the nearest machine, {where}, measured to be {best}{threads}",
+        "common": f"what is {best} on {where} together{threads}",
         "learned": f"what a model learned from {where} expects to be {best}",
         "model": "traffic, arithmetic and fork-join alone, with the default build",
     }[way.rung]

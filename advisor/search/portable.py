@@ -7,8 +7,11 @@ one, what is known of the machines decides.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import NamedTuple
 
+from advisor.device import is_device
+from advisor.kernels.gpu.device import missing
 from advisor.kernels.variant import Variant, for_machine, missing_isa
 from advisor.records import Choice, Machine, Pairs, Process
 from advisor.search.traits import Spot
@@ -75,8 +78,11 @@ def carried(one: Portable, there: Spot, here: Spot, rule: str) -> Portable:
 
 
 def able(variants: Iterable[Variant], machine: Machine) -> Callable[[Portable], bool]:
-    """Whether a machine has the instruction sets of a choice: of its variant, and of the values of its knobs."""
-    own = {v.name: dict(v.build_knobs) for v in for_machine(tuple(variants), machine) if not missing_isa(v, machine)}
+    """Whether a machine has the instruction sets of a choice, of its variant and of the values of its knobs; a device
+    its compute capability."""
+    device = is_device(machine.limits_id)
+    lacks = partial(missing, gpu=machine.gpus[0]) if device else partial(missing_isa, machine=machine)
+    own = {v.name: dict(v.build_knobs) for v in for_machine(tuple(variants), machine) if not lacks(v)}
 
     def runs(one: Portable) -> bool:
         knobs = own.get(one.variant)
