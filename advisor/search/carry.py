@@ -1,20 +1,22 @@
 """Seeds from elsewhere: what other machines would take here, looked at early, no more.
 
-A full search takes the two best ways' choices. A quick one has few looks, and spends them on what other machines are
-least sure of: after the ladder's answer, where the ways disagree, the choices with the widest spread first. What all of
-them agree on needs no look to be believed, and wins the race if it is right.
+A full search takes the two best ways' choices. A quick one has few looks, and spends those that the ways leave, which
+mostly agree, on what other machines are least sure of among what may be best: mean less spread of a choice's log time
+over the best there. What all of them agree on needs no further look to be in the race.
 """
 
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Sequence
+from itertools import chain
 
 from advisor.records import Choice, Machine, Problem
 from advisor.search.elsewhere import Elsewhere, Group, machines
 from advisor.search.learned import learn
 from advisor.search.portable import RULES, Portable, by_program, listed
-from advisor.search.rungs import Asked, Guess, Way, common, learned, nearest
+from advisor.search.rungs import Asked, Candidate, Guess, Way, candidates, common, learned, middles, nearest
 from advisor.search.traits import spot_of
 
 MOST, MOST_QUICK = 2, 6
@@ -44,9 +46,14 @@ def taken_over(
         return ()
     programs, most = by_program(choices), MOST_QUICK if quick else MOST
     asked = Asked(spot_of(machine), lambda what: (what.variant, what.knobs) in programs, group, problem.n)
-    guesses = [guess for _, guess in everything(known, asked, quick)]
-    found = (listed(guess.what, guess.like, programs) for guess in in_order(guesses, quick))
-    return tuple(dict.fromkeys(choice for choice in found if choice is not None))[:most]
+    guesses: list[Guess | Candidate] = [*in_order([guess for _, guess in everything(known, asked, quick)], quick)]
+    found: dict[Choice, None] = {}
+    for one in chain(guesses, unsure(known, asked) if quick else ()):
+        choice = listed(one.what, one.like, programs)
+        found |= {} if choice is None else {choice: None}
+        if len(found) == most:
+            break
+    return tuple(found)
 
 
 def everything(known: Sequence[Elsewhere], asked: Asked, with_model: bool) -> list[tuple[Way, Guess]]:
@@ -58,6 +65,22 @@ def everything(known: Sequence[Elsewhere], asked: Asked, with_model: bool) -> li
         (Way("learned"), learned(known, asked, model)),
     ]
     return [(way, guess) for way, guess in found if guess is not None]
+
+
+def unsure(known: Sequence[Elsewhere], asked: Asked) -> list[Candidate]:
+    """All that was measured elsewhere and can run here, what may be best first.
+
+    By the mean over machines of the log of its time over the best, less their disagreement on it. A machine that does
+    not know it counts as the middle of what it measured.
+    """
+    found = {one.what: one for rule in RULES for one in candidates(known, asked, rule)}
+    middle = middles(list(found.values()))
+
+    def bound(one: Candidate) -> tuple[float, int, str]:
+        logs = [one.logs.get(place, log) for place, log in middle.items()]
+        return statistics.fmean(logs) - statistics.pstdev(logs), one.what.threads, repr(one.what)
+
+    return sorted(found.values(), key=bound)
 
 
 def in_order(guesses: Sequence[Guess], quick: bool) -> list[Guess]:

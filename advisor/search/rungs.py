@@ -157,11 +157,10 @@ def common(machines: Sequence[Elsewhere], asked: Asked, rule: str) -> Guess | No
     Where a machine does not know a choice, it counts as the middle of what that machine measured.
     """
     listed = candidates(machines, asked, rule)
-    places = sorted({place for one in listed for place in one.logs})
-    middle = {p: statistics.median(one.logs[p] for one in listed if p in one.logs) for p in places}
+    middle = middles(listed)
 
     def score(one: Candidate) -> tuple[float, float, int, str]:
-        logs = [one.logs.get(place, middle[place]) for place in places]
+        logs = [one.logs.get(place, log) for place, log in middle.items()]
         return statistics.fmean(logs), max(logs), one.what.threads, repr(one.what)
 
     if not listed:
@@ -169,6 +168,12 @@ def common(machines: Sequence[Elsewhere], asked: Asked, rule: str) -> Guess | No
     best = min(listed, key=score)
     names, off = tuple(machines[p].name for p in sorted(best.logs)), statistics.fmean(best.logs.values())
     return Guess(best.what, best.like, names, _spread(best), off)
+
+
+def middles(listed: Sequence[Candidate]) -> dict[int, float]:
+    """The middle of what each machine measured, by its place: what counts for a choice that it does not know."""
+    places = sorted({place for one in listed for place in one.logs})
+    return {p: statistics.median(one.logs[p] for one in listed if p in one.logs) for p in places}
 
 
 def _spread(one: Candidate) -> float:

@@ -1,17 +1,20 @@
 """Seeds from other machines: fitted to this one, and in a quick search the least sure first."""
 
+import math
+
 import pytest
 from elsewhere_fixtures import GROUP, SPEC, known, machine, options, timed
 from fake import FakeExecutor, quiet
 
 from advisor.records import pairs
 from advisor.search import tune
-from advisor.search.carry import MOST, MOST_QUICK, in_order, taken_over
+from advisor.search.carry import MOST, MOST_QUICK, in_order, taken_over, unsure
 from advisor.search.log import Log
 from advisor.search.portable import Portable
 from advisor.search.request import Options, Request
-from advisor.search.rungs import Guess
+from advisor.search.rungs import Asked, Guess
 from advisor.search.space import space
+from advisor.search.traits import spot_of
 
 HERE = machine(4)
 PROBLEM = SPEC.problem(1024)
@@ -64,6 +67,35 @@ def test_a_quick_search_looks_first_at_what_machines_disagree_about():
     again = [*guesses, guesses[0]]
     assert [one.what.variant for one in in_order(again, True)] == ["first", "alone", "open", "sure"]
     assert [one.what.variant for one in in_order(again, False)] == ["first", "sure", "open", "alone"]
+
+
+def three(**logs):
+    """Machines that measured blocks at these logs over their best; one that did not know a block has None."""
+    times = [{split(16, 16): 100.0} for _ in range(3)]
+    for block, own in logs.items():
+        for found, log in zip(times, own, strict=True):
+            found.update({} if log is None else {split(int(block[1:]), 16): 100.0 * math.exp(log)})
+    return [known(name, machine(16), {1024: found}) for name, found in zip("abc", times, strict=True)]
+
+
+@pytest.mark.parametrize(
+    ("logs", "order"),
+    [
+        ({"b32": (0.3, 0.3, 0.3), "b64": (0.1, 0.3, 0.5)}, [16, 64, 32]),  # equal means: the one they disagree about
+        ({"b32": (0.3, 0.3, 0.3), "b64": (0.9, 0.9, 1.2)}, [16, 32, 64]),  # what is slow on all is no open question
+        ({"b32": (0.2, 0.2, 0.2), "b64": (0.05, None, None)}, [16, 64, 32]),  # what a single machine knows is open
+    ],
+)
+def test_looks_go_to_what_may_be_best_and_machines_are_least_sure_of(logs, order):
+    asked = Asked(spot_of(HERE), lambda what: True, GROUP, 1024)
+    assert [dict(one.what.knobs)["ADV_BLOCK"] for one in unsure(three(**logs), asked)] == order
+
+
+def test_a_quick_search_spends_the_looks_that_the_ways_leave():
+    """The ways agree on one choice; the others that were measured elsewhere follow, each once."""
+    found = taken_over(HERE, PROBLEM, CHOICES, quick=True, known=three(b32=(0.3, 0.3, 0.3), b64=(0.1, 0.3, 0.5)))
+    assert blocks(found) == [16, 64, 32]
+    assert len(taken_over(HERE, PROBLEM, CHOICES, known=three(b32=(0.3, 0.3, 0.3)))) == 1
 
 
 def test_both_ways_are_seeds_where_they_disagree():
