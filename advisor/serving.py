@@ -129,7 +129,7 @@ def for_model(asked: Asked, where: Where, sizes: Sequence[int]) -> tuple[Policy,
     able = served(names, (), policy.site.gpu is not None)
     owns, notes = of_model(models.read(asked.path, given), [registry.spec(name) for name in names], asked.wanted, able)
     axes = {one.kernel: {"dtype": one.dtype, "regime": asked.regime, **dict(one.shape)} for one in owns}
-    policy = filled(policy, axes, where.machine, sizes)
+    policy = filled(policy, axes, (where.machine, where.device), sizes)
     asked_of = (Question(one.kernel, one.kernel, tuple(sorted(axes[one.kernel].items()))) for one in owns)
     return policy, tuple(asked_of), notes
 
