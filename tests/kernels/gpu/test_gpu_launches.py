@@ -235,7 +235,7 @@ def test_a_launch_is_told_step_by_step():
     said = words({**one, "workspace_bytes": 0, "then": [then]})
     assert (
         said
-        == "4 x 2 blocks of 4 warps (128 threads); then 1 blocks of 2 warps (64 threads), 512 bytes of shared memory"
+        == "4 x 2 blocks of 4 warps (128 threads); then 1 block of 2 warps (64 threads), 512 bytes of shared memory"
     )
     assert words({**one, "then": []}) == "4 x 2 blocks of 4 warps (128 threads)"
 
