@@ -27,6 +27,7 @@ from typing import Any, NamedTuple
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))  # so that -m finds the modules beside this one
 
+import gpu_ahead
 import gpu_chain
 import gpu_check
 import gpu_cold
@@ -320,7 +321,7 @@ def check(asked: argparse.Namespace) -> int:
 def compile_ahead(asked: argparse.Namespace) -> int:
     """The part `ahead`, which leaves no rows but full caches; its exit status."""
     machine, until = device_machine(), time.monotonic() + asked.seconds
-    wanted = gpu_race.to_compile(asked.out, machine, asked.shapes)
+    wanted = gpu_ahead.to_compile(asked.out, machine, asked.shapes, asked.whole.split(","))
     known = {kernel: known_of(kernel) for kernel in {problem.kernel for problem, _ in wanted}}
     found = ahead(machine.gpus[0], known, wanted, until)
     print("\n".join(f"{name}: {why}" for name, why in found.failed.items()))
@@ -344,6 +345,7 @@ def arguments() -> argparse.ArgumentParser:
         part.add_argument("--kernel", default="", help=f"comma separated; the default: {', '.join(CHAIN)}")
         part.add_argument("--shapes", default="", help="labels of cells; the default: all of these kernels")
         part.add_argument("--n", default="", help="sizes, comma separated; the default depends on the part")
+        part.add_argument("--whole", default="", help="cells of which `ahead` compiles everything, for `regret`")
     shown = parts.add_parser("show")
     shown.add_argument("out", metavar="DIR")
     shown.add_argument("--json", action="store_true", help="what was judged, as one object")

@@ -13,7 +13,7 @@
 #   cold      the first call of a fresh process, of decode                                              COLD_S 65
 #   verify    `advisor verify` of KERNELS                                                               VERIFY_S 120
 #   show, pack: tables and verdicts; all of it in one file. ship: tables and log into policies/ (POLICIES).
-# The chain's figures are two calls of nine minutes: "ahead tune pack", then with AHEAD_S=30 and FROM
+# The chain's figures are two calls of nine minutes: "ahead tune pack", then with AHEAD_S=45 and FROM
 # "ahead chain race regret counters show pack". Decode's: KERNELS=decode, "tune cold counters race regret show pack".
 set -u
 out=$1
@@ -50,6 +50,7 @@ part() { # part NAME SECONDS OPTIONS...: once more where the device was lost on 
 }
 
 cells=${SHAPES:+--shapes $SHAPES}
+searched=${REGRET_CELLS:-forward-bf16-P@512,2048 backward-f32-P@512,2048 fused-f64-P@512,2048}
 for one in $parts; do
   case $one in
   check)
@@ -58,16 +59,19 @@ for one in $parts; do
     TAIL=${CHECK_LINES:-90} part check "${CHECK_S:-240}"
     ;;
   verify) say verify "${VERIFY_S:-120}" "$python" -m advisor.cli verify --kernel "${KERNELS:-decode}" --device cuda:0 ;;
-  ahead) part ahead "${AHEAD_S:-95}" $cells ;;
+  ahead)
+    whole=
+    case " $parts " in *" regret "*) whole=$(for cell in $searched; do printf '%s,' "${cell%@*}"; done) ;; esac
+    part ahead "${AHEAD_S:-95}" $cells ${whole:+--whole "$whole"}
+    ;;
   tune) part tune "${TUNE_S:-410}" $cells ;;
   race) part race "${RACE_S:-200}" $cells ${RACE_N:+--n "$RACE_N"} ;;
   chain) part chain "${CHAIN_S:-150}" ;;
   counters) part counters "${COUNTERS_S:-40}" ;;
   cold) part cold "${COLD_S:-65}" ;;
   regret)
-    listed=${REGRET_CELLS:-forward-bf16-P@512,2048 backward-f32-P@512,2048 fused-f64-P@64,512}
-    for cell in $listed; do
-      seconds=$((${REGRET_S:-105} / $(echo $listed | wc -w)))
+    for cell in $searched; do
+      seconds=$((${REGRET_S:-105} / $(echo $searched | wc -w)))
       CELL=${cell%@*} part regret $seconds --shapes "${cell%@*}" --n "${cell#*@}"
     done
     ;;

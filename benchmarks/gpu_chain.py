@@ -19,6 +19,7 @@ from advisor.kernels.executor import Ask
 from advisor.records import Choice, Problem
 
 KERNELS = ATTENTION
+LABELS = {kernel: f"{kernel}-f64-P" for kernel in KERNELS}
 SIZES = (2048, 64, 512, 8192, 4096, 1024, 256, 128)
 """In the order in which they are measured: every fourth n first, should time end."""
 
@@ -41,7 +42,7 @@ def measure(ground: Ground, n: int) -> tuple[dict[str, Any], dict[str, Any]]:
     """
     listed, left_out, conditions, turns = [], {}, {}, {}
     for kernel in KERNELS:
-        problem, looks = problem_of(f"{kernel}-f64-P", n, "warm"), Looks(ground, LOOK)
+        problem, looks = problem_of(LABELS[kernel], n, "warm"), Looks(ground, LOOK)
         for name, choices in own(ground, problem).items():
             found = best(looks, problem, choices)
             if found:

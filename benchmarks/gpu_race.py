@@ -11,20 +11,18 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from gpu_cells import CELLS, known_of, problem_of, spec_of
-from gpu_ground import FLOOR, Ground, Tuned, table_choice, tuned, warps
+from gpu_cells import problem_of
+from gpu_ground import FLOOR, Ground, Tuned, table_choice, warps
 from kernel_race import Refused
 
 from advisor.codec import to_json
 from advisor.kernels.executor import Ask
 from advisor.kernels.gpu.memory import is_evicted, sets
-from advisor.kernels.gpu.source import options as compiler_options
-from advisor.kernels.header import LIBRARY_GPU_LANGUAGES, OWN_GPU_LANGUAGES
+from advisor.kernels.header import LIBRARY_GPU_LANGUAGES
 from advisor.kernels.memory import operand_bytes
-from advisor.records import Choice, Machine, Measurement, Problem
+from advisor.records import Choice, Measurement, Problem
 from advisor.search.protocol import RACE_SAMPLE_S
 from advisor.search.samples import p25
-from advisor.search.space import space, space_options
 
 SAMPLES = 24
 """Samples of an entrant: a difference of 1.5 % needs 20 to 40. Source: docs/search.md."""
@@ -167,6 +165,15 @@ def likely(known: Mapping[Choice, float], choices: Sequence[Choice]) -> list[Cho
     return spread(choices, MOST_LOOKS)
 
 
+def spread(choices: Sequence[Choice], most: int) -> list[Choice]:
+    """At most so many choices of each variant, its defaults first, the others evenly apart."""
+    found: list[Choice] = []
+    for name in dict.fromkeys(one.build.variant for one in choices):
+        own = [one for one in choices if one.build.variant == name]
+        found += own[:: max(1, -(-len(own) // most))]
+    return found
+
+
 def libraries(ground: Ground, looks: Looks, problem: Problem, choices: Sequence[Choice]) -> list[Choice]:
     """The library calls that look near the best of them, and the best of each backend that always races."""
     called = [one for one in choices if kind(ground, problem, one) == "library"]
@@ -253,50 +260,3 @@ def told(ground: Ground, problem: Problem, one: Entrant) -> dict[str, Any]:
     block = None if one.kind == "floor" else warps(ground.at(problem).known, problem, one.choice)
     about = {"mapping": variant.mapping, "arithmetic": variant.arithmetic, "warps": block}
     return {**one._asdict(), "choice": to_json(one.choice), **about}
-
-
-# --- compiling ahead ---
-
-AHEAD_N = (512, 1)
-"""Triton's programs differ by whether numbers are multiples of 16, or 1, not by n: what is compiled here serves most n.
-The second one where a cell has it."""
-
-MOST_AHEAD = 24
-"""Knob sets of a variant in a cell that are compiled ahead of a tuning; it looks at some twenty choices in all."""
-
-
-def to_compile(folder: str, machine: Machine, labels: Sequence[str]) -> list[tuple[Problem, Choice]]:
-    """What the next part calls of ours, each program once: of a tuned cell the table's choices and the best looks, else
-    a share of its choices, evenly apart. Libraries bring compiled code."""
-    found: dict[Any, tuple[Problem, Choice]] = {}
-    options = space_options(machine)
-    kernels = dict.fromkeys(CELLS[label].kernel for label in labels)
-    left = {kernel: tuned(folder, kernel) for kernel in kernels}
-    for label, n in ((label, n) for label in labels for n in AHEAD_N if n == AHEAD_N[0] or n in CELLS[label].sizes):
-        kernel = CELLS[label].kernel
-        own = {one.name: one for one in known_of(kernel) if one.language in OWN_GPU_LANGUAGES}
-        problem = problem_of(label, n, "warm")
-        choices = space(machine, spec_of(kernel), tuple(own.values()), problem, options)
-        for choice in after(left[kernel], label, choices) or spread(choices, MOST_AHEAD):
-            variant, knobs = own[choice.build.variant], choice.build.knobs
-            program = compiler_options(variant, problem, knobs) if variant.launch else (problem, knobs)
-            found.setdefault((kernel, variant.name, program), (problem, choice))
-    return list(found.values())
-
-
-def after(left: Tuned, label: str, choices: Sequence[Choice]) -> list[Choice]:
-    """Of some choices those that a tuned cell's race will call; none where it was not tuned."""
-    problems = [problem_of(label, n) for n in CELLS[label].sizes]
-    told = [table_choice(left.table, problem) for problem in problems]
-    looks = [left.looks.get(problem, {}) for problem in problems]
-    best = [one for seen in looks for one in sorted(seen, key=seen.__getitem__)[:MOST_LIBRARIES]]
-    return [one for one in choices if one in told or one in best]
-
-
-def spread(choices: Sequence[Choice], most: int) -> list[Choice]:
-    """At most so many choices of each variant, its defaults first, the others evenly apart."""
-    found: list[Choice] = []
-    for name in dict.fromkeys(one.build.variant for one in choices):
-        own = [one for one in choices if one.build.variant == name]
-        found += own[:: max(1, -(-len(own) // most))]
-    return found

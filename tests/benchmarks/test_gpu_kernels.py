@@ -4,6 +4,7 @@ import contextlib
 import os
 
 import gpu
+import gpu_ahead
 import gpu_cells
 import gpu_chain
 import gpu_compact
@@ -80,17 +81,20 @@ def test_large_operands_are_judged_after_some_samples_not_after_each():
 
 
 def test_an_untuned_cell_is_compiled_in_part_and_a_tuned_one_as_its_race_needs(monkeypatch):
-    monkeypatch.setattr(gpu_race, "space_options", lambda _: ALL)
-    monkeypatch.setattr(gpu_race, "tuned", lambda *_: NOTHING)
+    monkeypatch.setattr(gpu_ahead, "space_options", lambda _: ALL)
+    monkeypatch.setattr(gpu_ahead, "tuned", lambda *_: NOTHING)
     labels = ("forward-bf16-P", "forward-bf16-P-causal")
-    found = gpu_race.to_compile("x", MACHINE, labels)
+    found = gpu_ahead.to_compile("x", MACHINE, labels)
     languages = {one.name: one.language for one in gpu_cells.known_of("forward")}
     assert {languages[choice.build.variant] for _, choice in found} <= {"cuda", "triton"}
     assert len(found) > 10
     (problem, choice), seen = found[0], gpu_cells.problem_of("forward-bf16-P", 4096)
     left = gpu_ground.Tuned(None, {seen: {choice: 1.0}})
-    monkeypatch.setattr(gpu_race, "tuned", lambda *_: left)
-    assert gpu_race.to_compile("x", MACHINE, labels[:1]) == [(problem, choice)]
+    monkeypatch.setattr(gpu_ahead, "tuned", lambda *_: left)
+    assert gpu_ahead.to_compile("x", MACHINE, labels[:1]) == [(problem, choice)]
+    assert len(gpu_ahead.to_compile("x", MACHINE, labels[:1], whole=labels[:1])) > 10
+    chain = gpu_ahead.to_compile("x", MACHINE, ["fused-f64-P"])
+    assert {"pair_packed", "fused_two_atomics_lane"} <= {one.build.variant for _, one in chain}
 
 
 def test_compiling_ahead_runs_each_choice_once_and_tells_what_failed(monkeypatch):
