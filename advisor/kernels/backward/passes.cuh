@@ -145,15 +145,23 @@ template <Mapping M, bool OF_KEYS> __device__ __forceinline__ void column_pass(c
   for (int d = 0; d < ADV_HD; d++) to[d] = sum[d] * scale;
 }
 
-/* Rows of gq, each summed by the thread that has it; rows of gk by atomics (ATOMIC). ROTATED: each row begins at a key row
-   of its own, so that the lanes of a warp add to different addresses. */
+/* A row that a thread keeps, in registers or what it spills them to: read from memory anew for each pair, the rows of 32
+   lanes would take more time than all that is measured here. */
+__device__ __forceinline__ void keep_row(real (&own)[ADV_HD], const real *row) {
+#pragma unroll
+  for (int d = 0; d < ADV_HD; d++) own[d] = row[d];
+}
+
+/* Rows of gq, each summed by the thread that has it; rows of gk by atomics (ATOMIC). ROTATED: each row begins at a key
+   row of its own, so that the lanes of a warp add to different addresses. */
 template <Mapping M, bool ATOMIC, bool ROTATED> __device__ __forceinline__ void row_pass(const Task &c) {
   const int i = own_row<M>(), h = blockIdx.y;
   if (i >= c.n) return;
   const int seen = seen_by(c, i), start = ROTATED ? (c.causal ? i / 2 : i) : 0;
-  const real scale = score_scale(), *q = c.q + row_of(c, h, i);
-  real sum[ADV_HD];
+  const real scale = score_scale();
+  real sum[ADV_HD], q[ADV_HD];
   zero_row(sum);
+  if (ATOMIC) keep_row(q, c.q + row_of(c, h, i));
   for (int step = 0; step < seen; step++) {
     const int j = start + step < seen ? start + step : start + step - seen;
     const real w = slope_of(c, h, i, j) * scale;
@@ -173,9 +181,10 @@ template <Mapping M, bool ATOMIC, bool ROTATED> __device__ __forceinline__ void 
 __device__ __forceinline__ void reduced_row_pass(const Task &c) {
   const int own = own_row<PACKED>(), h = blockIdx.y, i = min(own, c.n - 1), lane = threadIdx.x % 32;
   const int last = min(own - lane + 31, c.n - 1), seen = own < c.n ? seen_by(c, i) : 0;
-  const real scale = score_scale(), *q = c.q + row_of(c, h, i);
-  real sum[ADV_HD];
+  const real scale = score_scale();
+  real sum[ADV_HD], q[ADV_HD];
   zero_row(sum);
+  keep_row(q, c.q + row_of(c, h, i));
   for (int j = 0; j < seen_by(c, last); j++) {
     const real w = j < seen ? slope_of(c, h, i, j) * scale : real(0);
     const wide at = key_row(c, h, j);
