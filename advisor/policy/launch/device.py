@@ -60,8 +60,9 @@ def words(launch: dict[str, Any]) -> str:
 
 def _words(launch: dict[str, Any]) -> str:
     grid = " x ".join(str(extent) for extent in launch["grid"] if extent > 1) or "1"
+    blocks = f"{grid} block{'' if grid == '1' else 's'}"
     shared = f", {launch['shared_bytes']} bytes of shared memory" if launch["shared_bytes"] else ""
-    return f"{grid} blocks of {many(launch['warps'], 'warp')} ({many(launch['block'], 'thread')}){shared}"
+    return f"{blocks} of {many(launch['warps'], 'warp')} ({many(launch['block'], 'thread')}){shared}"
 
 
 def launch_at(answer: Answer, n: int) -> dict[str, Any] | None:
