@@ -38,7 +38,7 @@ import gpu_show
 import gpu_tune
 from gpu_cells import CELLS, CHAIN, FEW, REGIME, exists, is_first, known_of, labels, sources
 from gpu_crew import ahead
-from gpu_ground import FLOOR, Lost, conditions_of, device_machine, opened, state, tuned
+from gpu_ground import FLOOR, Lost, conditions_of, device_machine, opened, state, tools, tuned
 from gpu_rows import Row, Store
 from gpu_tune import Figures
 from kernel_race import Deadline, Refused
@@ -46,7 +46,6 @@ from kernel_race import Deadline, Refused
 from advisor.arguments import sizes as sizes_of
 from advisor.errors import AdvisorError
 from advisor.kernels.gpu.driver import DeviceError
-from advisor.kernels.gpu.tools import gpu_tools
 from advisor.records import Choice, Machine
 
 REGRET_SIZES = (512, 2048)
@@ -295,7 +294,7 @@ def check(asked: argparse.Namespace) -> int:
     begun = time.monotonic()
 
     def known(task: gpu_check.Task) -> dict[str, str]:
-        return {task.variant.name: task.variant.source_hash, **{tool.name: tool.version for tool in gpu_tools()}}
+        return {task.variant.name: task.variant.source_hash, **{tool.name: tool.version for tool in tools()}}
 
     with Store(asked.out) as store:
         done = {json.dumps(row.key): row for row in store.of("check") if asked.resume and row.data.get("whole")}

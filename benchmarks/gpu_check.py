@@ -16,12 +16,12 @@ from typing import Any, NamedTuple
 
 from gpu_cells import CHAIN, shape_of, spec_of
 from gpu_crew import Crew, shares
+from gpu_ground import tools
 from kernel_race import Deadline
 
 from advisor.kernels.edges import BOUND_TO_SHAPE
 from advisor.kernels.executor import Ask
 from advisor.kernels.gpu.pool import GpuPool
-from advisor.kernels.gpu.tools import gpu_tools
 from advisor.kernels.header import GPU_LANGUAGES, LIBRARY_GPU_LANGUAGES, Variant, read_variant
 from advisor.kernels.libraries import FLAGS
 from advisor.kernels.registry import folders, is_source
@@ -111,7 +111,7 @@ def readable(kernel: str, broken: list[str]) -> tuple[tuple[str, ...], list[Vari
 
 def choice_of(variant: Variant, knobs: Pairs) -> Choice | None:
     """The choice with these knobs; None where there is no tool for its language."""
-    tool = next((tool.name for tool in gpu_tools() if tool.language == variant.language), None)
+    tool = next((tool.name for tool in tools() if tool.language == variant.language), None)
     return None if tool is None else Choice(Build(variant.name, variant.source_hash, knobs, tool, FLAGS), None, None)
 
 

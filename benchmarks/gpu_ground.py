@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import functools
 import io
 import json
 import os
@@ -16,6 +17,7 @@ from kernel_race import Deadline, Refused
 from advisor.codec import from_json
 from advisor.errors import AdvisorError
 from advisor.kernels.child import Answer
+from advisor.kernels.compilers import Compiler
 from advisor.kernels.executor import Ask
 from advisor.kernels.gpu.bench import Bench
 from advisor.kernels.gpu.child import environment
@@ -144,13 +146,19 @@ def arenas(gpu: Gpu, driver: Driver, kernels: Iterable[str]) -> dict[str, Arena]
     return found
 
 
+@functools.cache
+def tools() -> tuple[Compiler, ...]:
+    """What makes variants for a device here, looked up once: it reads folders of packages."""
+    return gpu_tools()
+
+
 def state(machine: Machine, conditions: dict[str, Any] | None = None, regime: str = REGIME) -> dict[str, Any]:
     """Card, driver, versions, regime, and the device's clocks as a measurement found them."""
     gpu = machine.gpus[0]
     facts = ("name", "memory_bytes", "sm_count", "compute_capability", "mig", "power_limit_w", "numa_node")
     card = {name: getattr(gpu, name) for name in facts}
     versions = {name: value for name, value in machine.environment if isinstance(value, str | int)}
-    versions |= {tool.name.partition("-")[0]: tool.version for tool in gpu_tools()}
+    versions |= {tool.name.partition("-")[0]: tool.version for tool in tools()}
     clocks = {when: dict(found) for when, found in (conditions or {}).items() if when in ("before", "after")}
     return {"card": card, "versions": versions, "regime": regime, "clocks": clocks}
 

@@ -46,7 +46,7 @@ def device(monkeypatch):
     monkeypatch.setattr(child, "Child", Worker)
     monkeypatch.setattr(Worker, "fails", None)
     monkeypatch.setattr(Worker, "spoil", None)
-    monkeypatch.setattr(gpu_check, "gpu_tools", lambda: TOOLS)
+    monkeypatch.setattr(gpu_check, "tools", lambda: TOOLS)
     monkeypatch.setattr(gpu_check, "EDGE_N", (17,))
     monkeypatch.setattr(gpu_check, "TIMED", (64,))
     timed = [gpu_check.spec_of("decode").problem(64, dtype, "warm") for dtype in ("float32", "float16")]
