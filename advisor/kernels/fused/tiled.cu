@@ -1,5 +1,5 @@
 /* variant {
-  "idea": "tiles on the tensor cores, nothing of order n^2 in memory: forward keeps lse and delta, gk and gv by columns, gq by rows",
+  "idea": "tiles on the tensor cores, nothing of order n^2 in memory: forward keeps lse and delta, gk and gv by columns, gq by rows beside them",
   "language": "cuda", "symbol": "forward_tiles", "dtypes": ["float64", "float32"], "requires": ["sm_90"],
   "macros": {"ADV_HD": "head_dim"},
   "build_knobs": {"ADV_TILES": [1, 2, 4, 8], "ADV_SPLITS": [1, 2, 4, 8], "ADV_STEP": [16, 32], "ADV_STAGES": [1, 2]},
@@ -16,9 +16,7 @@
   "grid": ["tiles", "batch * heads"], "block": "32 * ADV_TILES * ADV_SPLITS",
   "shared": "16 * ADV_TILES * row_bytes + stream_bytes",
   "then": [
-    {"symbol": "gradient_columns", "grid": ["tiles", "batch * kv_heads"], "block": "32 * ADV_TILES * ADV_SPLITS",
-     "shared": "32 * ADV_TILES * row_bytes + stream_bytes"},
-    {"symbol": "gradient_rows", "grid": ["tiles", "batch * heads"], "block": "32 * ADV_TILES * ADV_SPLITS",
+    {"symbol": "gradient_tiles", "grid": ["tiles", "batch * heads", "2"], "block": "32 * ADV_TILES * ADV_SPLITS",
      "shared": "32 * ADV_TILES * row_bytes + stream_bytes"}
   ],
   "workspace": "2 * batch * heads * n * real_bytes",
@@ -34,13 +32,13 @@ extern "C" __global__ void __launch_bounds__(TEAM) forward_tiles(TILED_ARGUMENTS
   forward_tile(c, query_place(causal), [](real, int, int) {});
 }
 
-extern "C" __global__ void __launch_bounds__(TEAM) gradient_columns(TILED_ARGUMENTS) {
+/* gk and gv need nothing of gq: their blocks run side by side, those with more to do first. */
+extern "C" __global__ void __launch_bounds__(TEAM) gradient_tiles(TILED_ARGUMENTS) {
   const Chain c = CHAIN;
-  column_tile<false>(gradients_of(c), column_place(), [](real, wide, int) {});
-}
-
-extern "C" __global__ void __launch_bounds__(TEAM) gradient_rows(TILED_ARGUMENTS) {
-  const Chain c = CHAIN;
+  if (blockIdx.z == 0) {
+    if (blockIdx.y < batch * kv_heads) column_tile<false>(gradients_of(c), column_place(), [](real, wide, int) {});
+    return;
+  }
   const Place place = query_place(causal);
   const real *lse = lse_of(c) + place.head * n, *delta = delta_of(c) + place.head * n;
   row_tile(gradients_of(c), place, [=](int row, real &of_row, real &delta_of_row) {
