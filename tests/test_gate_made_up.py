@@ -44,7 +44,7 @@ def path(home):
 def asked(sizes=(64,), objective="latency", digest="0123456789ab"):
     return SimpleNamespace(
         problems=tuple(map(tabling.problem, sizes)),
-        variants=[SimpleNamespace(name=name, source_hash=digest) for name in NAMES],
+        variants=[SimpleNamespace(**{**vars(tabling.variant(name=name)), "source_hash": digest}) for name in NAMES],
         options=SimpleNamespace(objective=objective),
         spec=SimpleNamespace(name="decode"),
         machine=tabling.machine(),

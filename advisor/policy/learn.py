@@ -10,7 +10,7 @@ records give the same table.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from advisor import codec
@@ -55,7 +55,8 @@ Group = tuple[str, Pairs, str]
 
 class Made(NamedTuple):
     """How a table came about: ISO time, provenance (sessions, budget, versions), fields that every row depends on, and
-    what its rows are best at. `kept`: n and the choice that is settled there, whatever the races say.
+    what its rows are best at. `kept`: n and the choice that is settled there, whatever the races say. `exists`: whether
+    a choice is made for an n: a header may bound n, and a row must not reach beyond; None: all are.
     """
 
     created: str
@@ -63,6 +64,7 @@ class Made(NamedTuple):
     depends: tuple[str, ...] = DEPENDS
     objective: str = "latency"
     kept: tuple[tuple[int, Choice], ...] = ()
+    exists: Callable[[Choice, int], bool] | None = None
 
 
 class Beside(NamedTuple):
@@ -79,8 +81,8 @@ class Evidence(NamedTuple):
     """All that is known of one dtype, shape and regime.
 
     finals: n -> the last final race there; races: every race whose n may be learned from, latest last; looks: n that
-    was raced -> choice -> the latest ok first look; stolen: n -> choice -> figures beside one busy neighbour; joules: the same, of
-    one call; recalled: the same, what an earlier table has.
+    was raced -> choice -> the latest ok first look; stolen: n -> choice -> figures beside one busy neighbour; joules:
+    the same, of one call; recalled: the same, what an earlier table has.
     """
 
     finals: dict[int, Verdict]
@@ -257,7 +259,7 @@ def _section(group: Group, process: Process | None, evidence: Evidence, made: Ma
             kept = {n: c for n, c in made.kept if objective == made.objective and counts_for(c, process)}
             chosen = [(n, _best_for(objective, process, n, evidence, choice)) for n, choice in picks]
             chosen = [(n, _under(kept.get(n, choice), process)) for n, choice in chosen]
-            races = _Races(process, evidence, objective, frozenset(kept))
+            races = _Races(process, evidence, objective, frozenset(kept), made.exists)
             of[objective] = _rows(_joined(chosen, races), points, races, made.depends)
     own = of.pop(made.objective)
     default = evidence.finals[max(evidence.finals)].default
@@ -419,12 +421,14 @@ def _kept(points: dict[int, Point], low: int, high: int) -> tuple[Point, ...]:
 
 
 class _Races(NamedTuple):
-    """What borders are placed by: the races, what the rows are for, and the n at which the choice is settled."""
+    """What borders are placed by: the races, what the rows are for, the n at which the choice is settled, and whether a
+    choice is made for an n."""
 
     process: Process | None
     evidence: Evidence
     objective: str
     kept: frozenset[int] = frozenset()
+    exists: Callable[[Choice, int], bool] | None = None
 
     def same(self, choice: Choice) -> Choice:
         """How a choice is named under this process part."""
@@ -453,7 +457,29 @@ def _border(
     (a, ours), (b, theirs) = left, right
     between = sorted({race.problem.n for race in races.evidence.races if a < race.problem.n < b})
     ratios = [(n, _log_ratio(n, ours, theirs, known, races)) for n in (a, *between, b)]
-    return border([one for one in ratios if one[0] in (a, b) or one[1] is not None])
+    place = border([one for one in ratios if one[0] in (a, b) or one[1] is not None])
+    return place if races.exists is None else _within(place, left, right, races.exists)
+
+
+def _within(
+    place: int, left: tuple[int, Choice], right: tuple[int, Choice], exists: Callable[[Choice, int], bool]
+) -> int:
+    """The border moved to where both choices are made for the n on their side. Headers bound n from above or below, so
+    that each is up to some n, or from some n on; where neither is, there is nothing to choose."""
+    (a, ours), (b, theirs) = left, right
+    last = _edge(a, b - 1, lambda n: exists(ours, n))
+    first = a + b - _edge(a, b - 1, lambda n: exists(theirs, a + b - n))
+    return max(min(place, last + 1), min(first, last + 1))
+
+
+def _edge(low: int, high: int, holds: Callable[[int], bool]) -> int:
+    """The last n of a range up to which something holds that holds at its first."""
+    if holds(high):
+        return high
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if holds(middle) else (low, middle)
+    return low
 
 
 def _log_ratio(

@@ -13,6 +13,8 @@ from advisor.records import OBJECTIVES, pairs
 from advisor.search.borders import crossing
 
 PASSIVE_FOUR = choice(threads=4, process=PASSIVE)
+CROSS = round(256 * 16 ** (math.log(3) / math.log(3 * 9 / 7)))
+"""Where the log ratio of two times goes through zero, from 1 : 3 at n = 256 to 9 : 7 at 4096."""
 
 
 def only(made):
@@ -37,6 +39,32 @@ def test_the_border_is_where_the_interpolated_times_cross():
 
     assert at(border - 1, 4000, 16000) <= at(border - 1, 5000, 12000) * 1.01
     assert at(border + 1, 4000, 16000) > at(border + 1, 5000, 12000) * 0.99
+
+
+@pytest.mark.parametrize(
+    ("bounds", "border"),
+    [
+        ({}, CROSS),
+        ({ONE: (1, 700)}, 701),
+        ({ONE: (1, 5000)}, CROSS),
+        ({FOUR: (3000, 1 << 20)}, 3000),
+        ({FOUR: (100, 1 << 20)}, CROSS),
+        ({ONE: (1, 3500), FOUR: (3000, 1 << 20)}, 3000),
+        ({ONE: (1, 700), FOUR: (3000, 1 << 20)}, 701),  # nothing is made for what lies between
+    ],
+)
+def test_no_row_reaches_where_its_choice_is_not_made(bounds, border):
+    """A header may bound n: between two tuned n a row must not answer with what cannot run there."""
+
+    def exists(what, n):
+        low, high = bounds.get(what, (1, 1 << 20))
+        return low <= n <= high
+
+    races = [race(256, {ONE: 1000.0, FOUR: 3000.0}), race(4096, {ONE: 9000.0, FOUR: 7000.0})]
+    rows = only(learn(machine(), races, [], MADE._replace(exists=exists))).rows
+    plain = only(learn(machine(), races, [], MADE)).rows
+    assert (rows[0].high + 1, rows[1].low) == (border, border)
+    assert plain[1].low == CROSS
 
 
 def test_a_crossing_race_gives_the_times_that_the_final_races_lack():
