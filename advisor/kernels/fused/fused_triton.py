@@ -2,9 +2,9 @@
   "idea": "tiles through Triton: forward keeps lse and delta, then gk and gv by columns, gq by rows or by atomic sums",
   "language": "triton", "symbol": "prepare", "dtypes": ["float16", "bfloat16"], "requires": ["sm_80"],
   "arithmetic": "cache",
-  "run_knobs": {"own": [64, 128], "step": [32, 64], "gq_atomic": [0, 1], "splits": [1, 2, 4]},
+  "run_knobs": {"own": [64, 128], "step": [32, 64], "gq_atomic": [0, 1], "splits": [1, 2, 4, 8]},
   "defaults": {"own": 128, "step": 32, "gq_atomic": 0, "splits": 1},
-  "valid": ["head_dim == 64 or head_dim == 128", "splits == 1 or (own == 64 and gq_atomic == 0)",
+  "valid": ["head_dim == 64 or head_dim == 128", "splits == 1 or (own == 64 and step == 32 and gq_atomic == 0)",
             "splits == 1 or splits * batch * heads * n <= 528 * own"],
   "reads": "batch * n * head_dim * (4 * heads + 6 * kv_heads - gq_atomic * 2 * kv_heads) + 4 * batch * heads * n",
   "writes": "batch * n * head_dim * (2 * heads + 2 * kv_heads + gq_atomic * 2 * heads) + 2 * batch * heads * n",
@@ -78,10 +78,14 @@ def _attend(  # noqa: PLR0913, PLR0917 (a kernel takes what it takes)
 
 
 @triton.jit
-def _part(n, STEP: tl.constexpr, SPLITS: tl.constexpr):  # noqa: N803
-    """The rows first .. end that this program's split takes of those that stream by: whole steps."""
+def _part(n, STEP: tl.constexpr, SPLITS: tl.constexpr, BEFORE: tl.constexpr):  # noqa: N803
+    """This program's split, and the rows first .. end that it takes of those that stream by: whole steps.
+
+    BEFORE: programs of another kind come before it along the axis of splits.
+    """
     size = tl.cdiv(tl.cdiv(n, STEP), SPLITS) * STEP
-    return tl.program_id(2) * size, tl.minimum(n, (tl.program_id(2) + 1) * size)
+    split = tl.program_id(2) - BEFORE
+    return split, split * size, tl.minimum(n, (split + 1) * size)
 
 
 @triton.jit
@@ -110,7 +114,7 @@ def _forward(  # noqa: PLR0913, PLR0917
     most = tl.full([OWN], -1e30, tl.float32)
     end = tl.minimum(n, (tile + 1) * OWN) if CAUSAL else n
     whole = (tl.minimum(n, tile * OWN) if CAUSAL else n) // STEP * STEP
-    low, high = _part(n, STEP, SPLITS)
+    split, low, high = _part(n, STEP, SPLITS, 0)
     acc, total, most = _attend(
         acc, total, most, query, rows, k + cache, v + cache, scale, n, low, tl.minimum(whole, high),
         D, STEP, CAUSAL, False,
@@ -122,7 +126,7 @@ def _forward(  # noqa: PLR0913, PLR0917
     if SPLITS == 1:
         _finish(acc, total, most, rows, gout + head * n * D, out + head * n * D, stats + head * 2 * n, n, D)
     else:
-        at = (tl.program_id(2) * tl.num_programs(1) + head) * n
+        at = (split * tl.num_programs(1) + head) * n
         _store(parts + at * D, rows, n, acc, D)
         tl.store(part_stats + at * 2 + rows, most, mask=rows < n)
         tl.store(part_stats + at * 2 + n + rows, total, mask=rows < n)
@@ -201,7 +205,7 @@ def _columns(  # noqa: PLR0913, PLR0917
     first = tl.program_id(0) * OWN if CAUSAL else 0
     diagonal = tl.minimum(n // STEP * STEP, first + OWN) if CAUSAL else 0
     whole = tl.maximum(diagonal, n // STEP * STEP)
-    low, high = _part(n, STEP, SPLITS)
+    split, low, high = _part(n, STEP, SPLITS, 0)
     for shared in range(sharing):
         head = group * sharing + shared
         at = head * n * D
@@ -222,7 +226,7 @@ def _columns(  # noqa: PLR0913, PLR0917
             tl.maximum(whole, low), high,
             D, STEP, CAUSAL, True, ATOMIC,
         )  # fmt: skip
-    at = cache + tl.program_id(2).to(tl.int64) * part
+    at = cache + split.to(tl.int64) * part
     _store(gk_out + at, columns, n, gk * root, D)
     _store(gv_out + at, columns, n, gv, D)
 
@@ -249,6 +253,7 @@ def _rows_of_head(  # noqa: PLR0913, PLR0917
 def _rows(  # noqa: PLR0913, PLR0917
     q, k, v, gout, stats, gq_out, part, scale, root, n, sharing,
     D: tl.constexpr, OWN: tl.constexpr, STEP: tl.constexpr, CAUSAL: tl.constexpr, SPLITS: tl.constexpr,  # noqa: N803
+    BEFORE: tl.constexpr,  # noqa: N803
 ):  # fmt: skip
     """gq of a tile of query rows."""
     head = tl.program_id(1).to(tl.int64)
@@ -262,7 +267,7 @@ def _rows(  # noqa: PLR0913, PLR0917
     gq = tl.zeros([OWN, D], tl.float32)
     end = tl.minimum(n, (tile + 1) * OWN) if CAUSAL else n
     whole = (tl.minimum(n, tile * OWN) if CAUSAL else n) // STEP * STEP
-    low, high = _part(n, STEP, SPLITS)
+    split, low, high = _part(n, STEP, SPLITS, BEFORE)
     gq = _rows_of_head(
         gq, query, cotangent, rows, lse, delta, k + cache, v + cache, scale, n, low, tl.minimum(whole, high),
         D, STEP, CAUSAL, False,
@@ -271,7 +276,24 @@ def _rows(  # noqa: PLR0913, PLR0917
         gq, query, cotangent, rows, lse, delta, k + cache, v + cache, scale, n, tl.maximum(whole, low),
         tl.minimum(end, high), D, STEP, CAUSAL, True,
     )  # fmt: skip
-    _store(gq_out + at + tl.program_id(2).to(tl.int64) * part, rows, n, gq * root, D)
+    _store(gq_out + at + split.to(tl.int64) * part, rows, n, gq * root, D)
+
+
+@triton.jit(do_not_specialize=["n", "sharing", "part"])
+def _side_by_side(  # noqa: PLR0913, PLR0917
+    q, k, v, gout, stats, gq_out, gk_out, gv_out, part, scale, root, n, sharing,
+    D: tl.constexpr, OWN: tl.constexpr, STEP: tl.constexpr, KEYS: tl.constexpr, CAUSAL: tl.constexpr,  # noqa: N803
+    SPLITS: tl.constexpr,  # noqa: N803
+):  # fmt: skip
+    """Tiles of both kinds, where each alone would leave multiprocessors without one. KEYS: those at a time for gq."""
+    if tl.program_id(2) < SPLITS:
+        if tl.program_id(1) < tl.num_programs(1) // sharing:
+            _columns(
+                q, k, v, gout, stats, stats, gk_out, gv_out, part, scale, root, n, sharing,
+                D, OWN, STEP, CAUSAL, False, SPLITS,
+            )  # fmt: skip
+    else:
+        _rows(q, k, v, gout, stats, gq_out, part, scale, root, n, sharing, D, OWN, KEYS, CAUSAL, SPLITS, SPLITS)
 
 
 @triton.jit(do_not_specialize=["of_queries", "of_keys", "part"])
@@ -309,10 +331,10 @@ class _Task(NamedTuple):
         return self.knobs["own"], self.knobs["own"] // 16
 
     @property
-    def sizes(self) -> tuple[int, int]:
-        """Numbers of gq, and of gk."""
+    def sizes(self) -> tuple[int, int, int]:
+        """Numbers of gq, gk and gv."""
         rows = self.batch * self.n * self.d
-        return rows * self.heads, rows * self.kv_heads
+        return rows * self.heads, rows * self.kv_heads, rows * self.kv_heads
 
 
 def _sizes(dims: tuple[int, ...], knobs: dict[str, int]) -> tuple[int, int, int]:
@@ -341,27 +363,31 @@ def _attention(task: _Task, buffers: Sequence[Any]) -> None:
 
 def _gradients(task: _Task, buffers: Sequence[Any]) -> None:
     q, k, v, gout, _, gq, gk, gv = buffers
-    (own, warps), (of_queries, of_keys) = task.tile, task.sizes
-    splits, atomic, sharing = task.knobs["splits"], task.knobs["gq_atomic"], task.heads // task.kv_heads
-    root, part, parts = 1 / math.sqrt(task.d), of_queries + 2 * of_keys, task.parts
-    scale, set_up = root * math.log2(math.e), {"num_warps": warps, "num_stages": 2}
-    to_q, to_k, to_v = (gq, gk, gv) if splits == 1 else (parts, parts[of_queries:], parts[of_queries + of_keys :])
+    (own, warps), atomic, causal, root = task.tile, task.knobs["gq_atomic"], task.causal, 1 / math.sqrt(task.d)
     if atomic:
-        parts.zero_()
-    tiles = triton.cdiv(task.n, own)
-    _columns[tiles, task.batch * task.kv_heads, splits](
-        q, k, v, gout, task.stats, parts, to_k, to_v, part, scale, root, task.n, sharing,
-        task.d, own, task.knobs["step"], task.causal, atomic, splits, **set_up,
-    )  # fmt: skip
+        task.parts.zero_()
+    tiles, part, set_up = triton.cdiv(task.n, own), sum(task.sizes), {"num_warps": warps, "num_stages": 2}
+    given = (part, root * math.log2(math.e), root, task.n, task.heads // task.kv_heads, task.d, own)
+    _columns[tiles, task.batch * task.kv_heads, 1](
+        q, k, v, gout, task.stats, task.parts, gk, gv, *given, task.knobs["step"], causal, atomic, 1, **set_up
+    )
     if atomic:
-        gq.view(-1).copy_(parts)
+        gq.view(-1).copy_(task.parts)
         return
-    _rows[tiles, task.batch * task.heads, splits](
-        q, k, v, gout, task.stats, to_q, part, scale, root, task.n, sharing,
-        task.d, own, STEP, task.causal, splits, **set_up,
+    _rows[tiles, task.batch * task.heads, 1](q, k, v, gout, task.stats, gq, *given, STEP, causal, 1, 0, **set_up)
+
+
+def _gradients_in_splits(task: _Task, buffers: Sequence[Any]) -> None:
+    q, k, v, gout, _, gq, gk, gv = buffers
+    (own, warps), splits, root, parts = task.tile, task.knobs["splits"], 1 / math.sqrt(task.d), task.parts
+    of_queries, of_keys, _ = task.sizes
+    part = sum(task.sizes)
+    _side_by_side[triton.cdiv(task.n, own), task.batch * task.heads, 2 * splits](
+        q, k, v, gout, task.stats, parts, parts[of_queries:], parts[of_queries + of_keys :], part,
+        root * math.log2(math.e), root, task.n, task.heads // task.kv_heads,
+        task.d, own, task.knobs["step"], STEP, task.causal, splits, num_warps=warps, num_stages=2,
     )  # fmt: skip
-    if splits > 1:
-        _add[(triton.cdiv(part, ADDED),)](parts, gq, gk, gv, of_queries, of_keys, part, splits, ADDED)
+    _add[(triton.cdiv(part, ADDED),)](parts, gq, gk, gv, of_queries, of_keys, part, splits, ADDED)
 
 
 def prepare(buffers: Sequence[Any], dims: tuple[int, ...], knobs: dict[str, int]) -> Callable[[], Any]:
@@ -372,7 +398,7 @@ def prepare(buffers: Sequence[Any], dims: tuple[int, ...], knobs: dict[str, int]
 
     def call() -> None:
         _attention(task, buffers)
-        _gradients(task, buffers)
+        (_gradients if task.knobs["splits"] == 1 else _gradients_in_splits)(task, buffers)
 
     return call
 
