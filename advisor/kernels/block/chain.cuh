@@ -11,7 +11,8 @@
   const store *x, const store *g1, const store *wqkv, const store *wo, const store *g2, const store *wg,               \
       const store *wu, const store *wd, store *y, real *workspace, int batch, int heads, int kv_heads, int head_dim,   \
       int d_model, int d_ff, int causal, int n
-#define CHAIN const Chain c(workspace, batch, heads, kv_heads, d_model, d_ff, n)
+#define CHAIN_OF Chain(workspace, batch, heads, kv_heads, d_model, d_ff, n)
+#define CHAIN const Chain c = CHAIN_OF
 
 /* Rows between the launches: normal [rows][d], qkv [rows][all], mixed [rows][own], middle [rows][d], h [rows][f], each
    aligned to four numbers, so that rows of whole vectors can be read as such. */

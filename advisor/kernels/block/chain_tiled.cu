@@ -25,11 +25,7 @@
   "mapping": "norms: a block a row; products: 16 x 16 threads a tile of outputs; attention: ADV_LANES lanes a query row, keys and values in shared memory",
   "rank": 40
 } */
-#include "chain.cuh"
-#include "held_row.cuh"
-#ifndef ADV_TM
-#define ADV_TM 4
-#endif
+#include "chain_steps.cuh"
 #ifndef ADV_LANES
 #define ADV_LANES 4
 #endif
@@ -97,17 +93,13 @@ INLINE void attend_to(Queries &my, const real (&k)[KEYS][OWN * LANES], const rea
     }
 }
 
-extern "C" __global__ void __launch_bounds__(256) block_tiled_norm(LAUNCHED) {
-  CHAIN;
-  const wide row = blockIdx.x;
-  norm_row<256>(x + row * ADV_D, g1, c.normal + row * ADV_D, threadIdx.x, true);
-}
+extern "C" __global__ void __launch_bounds__(256) block_tiled_norm(LAUNCHED) { first_norm(CHAIN_OF, x, g1); }
 
 extern "C" __global__ void __launch_bounds__(256) block_tiled_project(LAUNCHED) {
   CHAIN;
-  const store *const one[1] = {wqkv};
-  tile<ADV_TM, ADV_TM, 1>(c.normal, one, int(c.rows), int(c.all), d_model,
-                          [=](int row, int column, const real *sums) { c.qkv[row * c.all + column] = sums[0]; });
+  real *qkv = c.qkv;
+  const wide all = c.all;
+  product_of(c.normal, wqkv, c.rows, all, d_model, [=](int row, int column, real sum) { qkv[row * all + column] = sum; });
 }
 
 extern "C" __global__ void __launch_bounds__(128) block_tiled_attend(LAUNCHED) {
@@ -149,31 +141,10 @@ extern "C" __global__ void __launch_bounds__(128) block_tiled_attend(LAUNCHED) {
     }
 }
 
-extern "C" __global__ void __launch_bounds__(256) block_tiled_mix(LAUNCHED) {
-  CHAIN;
-  const store *const one[1] = {wo};
-  tile<ADV_TM, ADV_TM, 1>(c.mixed, one, int(c.rows), d_model, int(c.own), [=](int row, int column, const real *sums) {
-    const wide i = wide(row) * d_model + column;
-    c.middle[i] = get(x[i]) + sums[0];
-  });
-}
+extern "C" __global__ void __launch_bounds__(256) block_tiled_mix(LAUNCHED) { add_mixed(CHAIN_OF, x, wo, d_model); }
 
-extern "C" __global__ void __launch_bounds__(256) block_tiled_norm_again(LAUNCHED) {
-  CHAIN;
-  const wide row = blockIdx.x;
-  norm_row<256>(c.middle + row * ADV_D, g2, c.normal + row * ADV_D, threadIdx.x, true);
-}
+extern "C" __global__ void __launch_bounds__(256) block_tiled_norm_again(LAUNCHED) { second_norm(CHAIN_OF, g2); }
 
-extern "C" __global__ void __launch_bounds__(256) block_tiled_gate(LAUNCHED) {
-  CHAIN;
-  gated_tile<ADV_TM, 4>(c.normal, wg, wu, c.h, int(c.rows), d_ff, d_model);
-}
+extern "C" __global__ void __launch_bounds__(256) block_tiled_gate(LAUNCHED) { gate_all(CHAIN_OF, wg, wu, d_ff, d_model); }
 
-extern "C" __global__ void __launch_bounds__(256) block_tiled_down(LAUNCHED) {
-  CHAIN;
-  const store *const one[1] = {wd};
-  tile<ADV_TM, ADV_TM, 1>(c.h, one, int(c.rows), d_model, d_ff, [=](int row, int column, const real *sums) {
-    const wide i = wide(row) * d_model + column;
-    y[i] = put(c.middle[i] + sums[0]);
-  });
-}
+extern "C" __global__ void __launch_bounds__(256) block_tiled_down(LAUNCHED) { add_inner(CHAIN_OF, wd, y, d_ff, d_model); }

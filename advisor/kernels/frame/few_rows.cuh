@@ -9,7 +9,7 @@
 /* sum[m][r] += row r of a [rows][LENGTH] times row m of the weights, over what this lane has of LENGTH; then over lanes. */
 template <int LENGTH, int ROWS, typename A>
 INLINE void dots(real (&sum)[2][ROWS], const A *a, const store *const (&w)[2], int rows) {
-  constexpr int STEP = LENGTH % VEC == 0 ? VEC : 1, SPAN = 32 * STEP;
+  constexpr int STEP = LENGTH % PACK == 0 ? PACK : 1, SPAN = 32 * STEP;
   for (int first = threadIdx.x % 32 * STEP; first < LENGTH; first += ADV_UNROLL * SPAN) {
     __align__(16) store piece[ADV_UNROLL][2][STEP];
 #pragma unroll

@@ -7,31 +7,31 @@
 #endif
 
 /* numbers of one load; loads of a thread */
-constexpr int STEP = ADV_D % VEC == 0 ? VEC : 1;
-template <int TEAM> constexpr int PIECES = (ADV_D + TEAM * STEP - 1) / (TEAM * STEP);
+constexpr int WIDTH = ADV_D % PACK == 0 ? PACK : 1;
+template <int TEAM> constexpr int PIECES = (ADV_D + TEAM * WIDTH - 1) / (TEAM * WIDTH);
 
 /* x, g, y [ADV_D]; `my`: which of the team this thread is. TEAM up to 32: lanes side by side, else the whole block. A
    thread that has no row of its own takes part with another's and does not keep it. */
 template <int TEAM, typename In, typename Out>
 INLINE void norm_row(const In *x, const store *g, Out *y, int my, bool keep) {
   constexpr int MANY = PIECES<TEAM>;
-  real own[MANY][STEP], squares = 0;
-  __align__(16) store gain[MANY][STEP];
+  real own[MANY][WIDTH], squares = 0;
+  __align__(16) store gain[MANY][WIDTH];
 #pragma unroll
   for (int p = 0; p < MANY; p++) {
-    const int at = (p * TEAM + my) * STEP;
+    const int at = (p * TEAM + my) * WIDTH;
     if (at < ADV_D) {
-      take<STEP>(g + at, gain[p]);
-      take_real<STEP>(x + at, own[p]);
+      take<WIDTH>(g + at, gain[p]);
+      take_real<WIDTH>(x + at, own[p]);
     } else {
 #pragma unroll
-      for (int e = 0; e < STEP; e++) own[p][e] = 0;
+      for (int e = 0; e < WIDTH; e++) own[p][e] = 0;
     }
   }
 #pragma unroll
   for (int p = 0; p < MANY; p++)
 #pragma unroll
-    for (int e = 0; e < STEP; e++) squares += own[p][e] * own[p][e];
+    for (int e = 0; e < WIDTH; e++) squares += own[p][e] * own[p][e];
   if constexpr (TEAM <= 32) {
     squares = lanes_sum<TEAM>(squares);
   } else {
@@ -41,11 +41,11 @@ INLINE void norm_row(const In *x, const store *g, Out *y, int my, bool keep) {
   if (!keep) return;
 #pragma unroll
   for (int p = 0; p < MANY; p++) {
-    const int at = (p * TEAM + my) * STEP;
+    const int at = (p * TEAM + my) * WIDTH;
     if (at < ADV_D) {
 #pragma unroll
-      for (int e = 0; e < STEP; e++) own[p][e] *= r * get(gain[p][e]);
-      give_real<STEP>(own[p], y + at);
+      for (int e = 0; e < WIDTH; e++) own[p][e] *= r * get(gain[p][e]);
+      give_real<WIDTH>(own[p], y + at);
     }
   }
 }

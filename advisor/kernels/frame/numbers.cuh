@@ -25,7 +25,7 @@ constexpr real EPS = real(1e-5);
 struct __align__(16) Vec { unsigned x, y, z, w; };
 
 /* elements of 16 bytes of storage */
-constexpr int VEC = 16 / int(sizeof(store));
+constexpr int PACK = 16 / int(sizeof(store));
 
 INLINE float half_bits(unsigned short bits) {
   float y;
@@ -71,7 +71,7 @@ INLINE void keep_as(real x, store &found) { found = put(x); }
 INLINE void keep_as(real x, real &found) { found = x; }
 #endif
 
-/* The COUNT numbers at p, which is aligned to as many; COUNT is VEC or 1. */
+/* The COUNT numbers at p, which is aligned to as many; COUNT is PACK or 1. */
 template <int COUNT> INLINE void take(const store *p, store *found) {
   if constexpr (COUNT == 1) {
     found[0] = *p;

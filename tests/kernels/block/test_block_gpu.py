@@ -4,6 +4,7 @@ import pytest
 from block_fixtures import GROUPED
 from emulation import needs_compiler
 from layer_fixtures import gpu, needs_torch, of_torch, worst_share
+from tile_assembler import TENSOR_TILES
 
 from advisor.kernels.registry import spec
 from advisor.kernels.variant import knob_sets
@@ -19,12 +20,14 @@ SERVED = {"batch": 2, "heads": 32, "kv_heads": 8, "head_dim": 128, "d_model": 40
     [
         ("chain_packed", "float64", ODD, (1, 33), {}),
         ("chain_tiled", "float64", GROUPED, (1, 68), {}),
+        ("chain_tensor", "float64", {**GROUPED, "head_dim": 64}, (1, 70), {"ADV_TILES": 2, "ADV_SPLITS": 4}),
+        ("chain_tensor", "float32", {**ODD, "head_dim": 64}, (40,), {"ADV_TILES": 1, "ADV_SPLITS": 1}),
         ("few_warp", "bfloat16", {**GROUPED, "d_model": 24}, (1, 3, 7), {}),
         ("chain_tiled", "float16", ODD, (2, 33), {"ADV_TM": 2, "ADV_LANES": 16}),
     ],
 )
 def test_a_cuda_chain_computes_the_dnf(tmp_path, name, dtype, shape, sizes, knobs):
-    assert worst_share(tmp_path, KERNEL, name, dtype, shape, sizes, **knobs) < 1
+    assert worst_share(tmp_path, KERNEL, name, dtype, shape, sizes, TENSOR_TILES, **knobs) < 1
 
 
 @needs_torch
