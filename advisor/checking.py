@@ -182,8 +182,8 @@ def tables(asked: CheckRequest, machine: Machine) -> Tables:
         where = "" if asked.device == CPU else f" --device {asked.device}"
         raise Missing(
             "there must be a table that was measured on this machine under these limits",
-            got=", ".join(asked.kernels) or "none",
             allowed=known,
+            **({"got": ", ".join(asked.kernels)} if asked.kernels else {}),
             next_step=f"make one: advisor tune{where}" + "".join(f"; {note}" for note in notes[:1]),
         )
     hashes = _hashes(names, asked, machine)

@@ -155,7 +155,7 @@ def test_without_a_table_there_is_nothing_to_check():
     with pytest.raises(Missing) as caught:
         tables(CheckRequest(), machine())
     assert "make one: advisor tune" in str(caught.value)
-    assert "allowed" not in str(caught.value)
+    assert not {"allowed", "none"} & set(str(caught.value).replace("'", " ").split())
     with pytest.raises(Missing) as caught:
         tables(CheckRequest(device="cuda:1"), machine())
     assert "advisor tune --device cuda:1" in str(caught.value)
