@@ -2,9 +2,10 @@
   "idea": "tiles in shared memory, scores computed in both passes: gq by tiles of queries, then gk and gv by tiles of keys",
   "language": "cuda", "symbol": "backward_gq", "dtypes": ["float32", "float64"], "requires": ["sm_80"],
   "macros": {"ADV_HD": "head_dim"},
-  "build_knobs": {"ADV_ROWS": [16, 32, 64], "ADV_COLS": [32, 64], "ADV_THREADS": [128, 256]},
-  "defaults": {"ADV_ROWS": 64, "ADV_COLS": 32, "ADV_THREADS": 256},
-  "valid": ["head_dim == 64 or head_dim == 128", "ADV_THREADS == 128 or ADV_ROWS == 64", "ADV_ROWS * head_dim <= 32 * ADV_THREADS", "ADV_ROWS * ADV_COLS <= 32 * ADV_THREADS"],
+  "build_knobs": {"ADV_ROWS": [16, 32, 64], "ADV_COLS": [64], "ADV_THREADS": [128, 256]},
+  "defaults": {"ADV_ROWS": 32, "ADV_COLS": 64, "ADV_THREADS": 128},
+  "valid": ["head_dim == 64 or head_dim == 128", "(ADV_THREADS == 256) == (ADV_ROWS * head_dim * max(4, item_bytes) >= 32768)",
+            "(2 * (ADV_ROWS + 64) * (head_dim + 16 // item_bytes) + 2 * ADV_ROWS * (64 + 16 // item_bytes) + 128) * item_bytes <= 232448"],
   "reads": "batch * n * (head_dim * (7 * heads + 4 * kv_heads) + 3 * heads)",
   "writes": "batch * n * (head_dim * (heads + 2 * kv_heads) + heads)",
   "derived": {

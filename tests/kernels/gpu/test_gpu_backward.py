@@ -36,7 +36,7 @@ def test_a_simple_mapping_computes_the_dnf(tmp_path, name, persist):
 
 
 TILED = (
-    ("tiled_recomputed", "float32", CAUSAL, {"ADV_ROWS": 64, "ADV_COLS": 32, "ADV_THREADS": 128}),
+    ("tiled_recomputed", "float32", CAUSAL, {"ADV_ROWS": 64, "ADV_THREADS": 128}),
     ("tiled_tensor", "float64", ALONE, {"ADV_TILES": 2, "ADV_SPLITS": 2, "ADV_STEP": 16, "ADV_STAGES": 1}),
     ("tiled_tensor_gq_atomic", "float32", CAUSAL, {"ADV_TILES": 2, "ADV_SPLITS": 2, "ADV_STEP": 16, "ADV_STAGES": 2}),
     ("tiled_tensor_persisted", "float32", ALONE, {"ADV_TILES": 1, "ADV_SPLITS": 4, "ADV_STEP": 16, "ADV_STAGES": 1}),
