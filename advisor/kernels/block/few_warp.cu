@@ -3,7 +3,7 @@
   "language": "cuda", "symbol": "block_few_norm",
   "dtypes": ["float64", "float32", "bfloat16", "float16"], "requires": ["sm_80"],
   "macros": {"ADV_HD": "head_dim", "ADV_D": "d_model", "ADV_F": "d_ff", "ADV_OWN": "heads * head_dim"},
-  "build_knobs": {"ADV_WARPS": [4, 8], "ADV_UNROLL": [2, 4]}, "defaults": {"ADV_WARPS": 4, "ADV_UNROLL": 4},
+  "build_knobs": {"ADV_WARPS": [4, 8], "ADV_UNROLL": [4, 8]}, "defaults": {"ADV_WARPS": 4, "ADV_UNROLL": 4},
   "valid": ["batch * n <= 8", "head_dim <= 256", "d_model <= 16384"],
   "reads": "batch * n * (5 * d_model + d_model * ((all + 1) // 2 + d_ff) + (heads * head_dim + d_ff) * ((d_model + 1) // 2)) + d_model * (all + heads * head_dim + 3 * d_ff + 2) + batch * heads * n * n * 2 * head_dim",
   "writes": "batch * n * (4 * d_model + (2 * heads + 2 * kv_heads) * head_dim + d_ff)",

@@ -3,7 +3,7 @@
   "language": "cuda", "symbol": "mlp_few_warp_gate",
   "dtypes": ["float64", "float32", "bfloat16", "float16"], "requires": ["sm_80"],
   "macros": {"ADV_D": "d_model", "ADV_F": "d_ff"},
-  "build_knobs": {"ADV_WARPS": [4, 8, 16], "ADV_UNROLL": [2, 4]},
+  "build_knobs": {"ADV_WARPS": [4, 8], "ADV_UNROLL": [4, 8]},
   "defaults": {"ADV_WARPS": 4, "ADV_UNROLL": 4},
   "valid": ["batch * n <= 8"],
   "reads": "d_ff * batch * n * d_model + 3 * d_model * d_ff + (d_model + 1) // 2 * batch * n * d_ff",

@@ -2,7 +2,7 @@
   "idea": "library products with our own gate between them: one kernel through Triton for silu and the product",
   "language": "triton", "symbol": "prepare", "dtypes": ["float64", "float32", "bfloat16", "float16"],
   "requires": ["sm_80"], "arithmetic": "cache",
-  "run_knobs": {"block": [1024, 2048, 4096], "warps": [4, 8]}, "defaults": {"block": 2048, "warps": 8},
+  "run_knobs": {"block": [1024, 2048], "warps": [4, 8]}, "defaults": {"block": 1024, "warps": 8},
   "reads": "batch * n * (2 * d_model + 3 * d_ff) + 3 * d_model * d_ff", "writes": "batch * n * (d_model + 3 * d_ff)",
   "mapping": "products are cuBLAS's own; of the gate a program takes a block of elements, lanes are Triton's",
   "rank": 15

@@ -3,7 +3,7 @@
   "language": "cuda", "symbol": "norm_linear_few_norm",
   "dtypes": ["float64", "float32", "bfloat16", "float16"], "requires": ["sm_80"],
   "macros": {"ADV_D": "d_model"},
-  "build_knobs": {"ADV_WARPS": [4, 8], "ADV_UNROLL": [2, 4]}, "defaults": {"ADV_WARPS": 4, "ADV_UNROLL": 4},
+  "build_knobs": {"ADV_WARPS": [4, 8], "ADV_UNROLL": [4, 8]}, "defaults": {"ADV_WARPS": 4, "ADV_UNROLL": 4},
   "valid": ["batch * n <= 8", "d_model <= 16384"],
   "reads": "batch * n * d_model + d_model + (d_out + 1) // 2 * batch * n * d_model + d_model * d_out",
   "writes": "batch * n * (d_model + d_out)",

@@ -16,7 +16,7 @@ ODD, EVEN = {"batch": 1, "d_model": 35, "d_ff": 37}, {"batch": 2, "d_model": 72,
         ("naive_lane", "float32", ODD, (1, 33), {}),
         ("tiled", "float64", ODD, (1, 66), {"ADV_TM": 2}),
         ("few_warp", "float16", EVEN, (1, 2, 3, 4), {}),
-        ("few_warp", "float64", ODD, (1, 2, 3, 8), {"ADV_WARPS": 4, "ADV_UNROLL": 2}),
+        ("few_warp", "float64", ODD, (1, 2, 3, 8), {"ADV_WARPS": 8, "ADV_UNROLL": 8}),
     ],
 )
 def test_a_cuda_variant_computes_the_dnf(tmp_path, name, dtype, shape, sizes, knobs):
