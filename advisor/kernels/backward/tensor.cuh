@@ -12,20 +12,13 @@
         causal, n                                                                                              \
   }
 
-/* What lane `lane` of `lanes` adds to delta of the row `at` of all. */
-__device__ __forceinline__ real part_of_delta(const real *gout, const real *out, wide at, int lane, int lanes) {
-  real delta = 0;
-#pragma unroll 4
-  for (int d = lane; d < HD; d += lanes) delta = fma(gout[at * HD + d], out[at * HD + d], delta);
-  return delta;
-}
-
 /* A warp a query row, four of them a block: lse, delta, and in gq zeros where it is added to. */
 template <bool ATOMIC> __device__ __forceinline__ void first_rows(const Gradients &c, const real *out, const real *lse) {
   const int row = blockIdx.x * 4 + threadIdx.x / 32, lane = threadIdx.x % 32;
   if (row >= c.n) return;
   const wide at = wide(blockIdx.y) * c.n + row;
-  real delta = part_of_delta(c.gout, out, at, lane, 32);
+  real delta = 0;
+  for (int d = lane; d < HD; d += 32) delta = fma(c.gout[at * HD + d], out[at * HD + d], delta);
 #pragma unroll
   for (int o = 16; o; o >>= 1) delta += __shfl_xor_sync(0xffffffffu, delta, o);
   if (ATOMIC)
