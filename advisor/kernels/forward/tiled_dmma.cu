@@ -3,7 +3,7 @@
   "language": "cuda", "symbol": "forward_tiled_dmma", "dtypes": ["float64"], "requires": ["sm_90"],
   "macros": {"ADV_HD": "head_dim"},
   "build_knobs": {"ADV_BM": [16, 32, 64, 128], "ADV_BN": [32, 64]}, "run_knobs": {"splits": [1, 2, 4, 8]},
-  "defaults": {"ADV_BM": 64, "ADV_BN": 32, "splits": 1},
+  "defaults": {"ADV_BM": 64, "ADV_BN": 32, "splits": 4},
   "valid": ["head_dim == 64 or (head_dim == 128 and ADV_BM + ADV_BN <= 160)",
             "ADV_BM < max(32, 2 * n)", "ADV_BN < max(64, 2 * n)",
             "splits == 1 or splits * ADV_BN < n + ADV_BN",

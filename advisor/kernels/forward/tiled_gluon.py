@@ -2,18 +2,22 @@
   "idea": "two groups of warps on tensor cores take turns, fed by a warp that copies; a softmax runs beside products",
   "language": "triton", "symbol": "prepare", "dtypes": ["float16", "bfloat16"], "requires": ["sm_90"],
   "arithmetic": "cache",
-  "run_knobs": {"keys": [64, 128], "stages": [2, 3]}, "defaults": {"keys": 128, "stages": 2},
+  "run_knobs": {"keys": [64, 128], "stages": [2, 3], "splits": [1, 2, 4]},
+  "defaults": {"keys": 128, "stages": 2, "splits": 1},
   "valid": ["head_dim == 64 or head_dim == 128", "n >= 128", "keys == 128 or stages == 3",
-            "head_dim * keys * stages <= 32768"],
+            "head_dim * keys * stages <= 32768",
+            "splits == 1 or (stages == 2 and splits * keys <= n)",
+            "splits == 1 or splits * ((n + 127) // 128) * batch * heads <= 132"],
   "reads": "batch * n * head_dim * (heads + 2 * kv_heads)", "writes": "batch * heads * n * head_dim",
   "mapping": "tiled: a block takes 128 query rows of a head, 64 a warp group; one more warp asks for tiles of keys",
-  "rank": 42
+  "rank": 5
 }
 
 Written in Triton's lower language, which names layouts, barriers and who runs what. The scores of the next keys are
 computed while the weights of the last ones multiply v, and a group's softmax runs beside both products of the other.
 Weights are rounded to the dtype of the operands between the two products, and so is the result. Tiles reach into the
-next head where n is no multiple of theirs: what they bring from there is masked.
+next head where n is no multiple of theirs: what they bring from there is masked. Where rows are few, keys are split
+among blocks, whose sums a second kernel joins.
 
 Source of the order of products: Shah et al., "FlashAttention-3", 2024, algorithm 2.
 """
@@ -24,6 +28,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+import triton
+import triton.language as tl
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import mbarrier, tma, warpgroup_mma, warpgroup_mma_wait
@@ -32,18 +38,21 @@ from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 ROWS = 64
 """Query rows of a warp group."""
 
+JOINED = 16
+"""Rows of a program that joins splits."""
+
 TYPES = {torch.float16: gl.float16, torch.bfloat16: gl.bfloat16}
 
 
 @gluon.jit
 def _masked(  # noqa: PLR0913, PLR0917 (a kernel takes what it takes)
-    s, start, whole, rows, n,
+    s, start, whole, rows, limit,
     KEYS: gl.constexpr, CAUSAL: gl.constexpr, LAYOUT: gl.constexpr,  # noqa: N803
 ):  # fmt: skip
     """Scores with those of keys left out that a row does not see; tiles before `whole` need none left out."""
     if start >= whole:
         at = start + gl.arange(0, KEYS, layout=gl.SliceLayout(0, LAYOUT))
-        seen = gl.expand_dims(at, 0) < n
+        seen = gl.expand_dims(at, 0) < limit
         if CAUSAL:
             seen = seen & (gl.expand_dims(at, 0) <= gl.expand_dims(rows, 1))
         s = gl.where(seen, s, -1e30)
@@ -58,12 +67,14 @@ def _weighed(s, most, scale):
 
 
 @gluon.jit
-def _consume(  # noqa: PLR0913, PLR0917 (as above)
-    group: gl.constexpr, space, out, scale, n, head, place, tiles, whole,
+def _consume(  # noqa: PLR0913, PLR0915, PLR0917 (as above)
+    group: gl.constexpr, space, out, parts, numbers,
     D: gl.constexpr, ROWS: gl.constexpr, KEYS: gl.constexpr, STAGES: gl.constexpr, CAUSAL: gl.constexpr,  # noqa: N803
+    SPLITS: gl.constexpr,  # noqa: N803
 ):  # fmt: skip
-    """One warp group: its query rows against all tiles of keys as they come."""
+    """One warp group: its query rows against `tiles` tiles of keys as they come, the first of them tile `begin`."""
     q, k, v, asked, k_full, k_free, v_full, v_free = space
+    scale, n, place, begin, tiles, whole, limit = numbers
     scored: gl.constexpr = gl.NVMMADistributedLayout(version=[3, 0], warps_per_cta=[4, 1], instr_shape=[16, KEYS, 16])
     summed: gl.constexpr = gl.NVMMADistributedLayout(version=[3, 0], warps_per_cta=[4, 1], instr_shape=[16, D, 16])
     left: gl.constexpr = gl.DotOperandLayout(operand_index=0, parent=summed, k_width=2)
@@ -79,7 +90,7 @@ def _consume(  # noqa: PLR0913, PLR0917 (as above)
     s = warpgroup_mma(mine, k.index(0).permute((1, 0)), blank, use_acc=False, is_async=True)
     s = warpgroup_mma_wait(0, deps=(s,))
     mbarrier.arrive(k_free.index(0), count=1)
-    p, most, _shrink = _weighed(_masked(s, 0, whole, rows, n, KEYS, CAUSAL, scored), most, scale)
+    p, most, _shrink = _weighed(_masked(s, begin * KEYS, whole, rows, limit, KEYS, CAUSAL, scored), most, scale)
     total = gl.sum(p, 1)
     weights = gl.convert_layout(p.to(k.dtype), left)
     for j in range(1, tiles):
@@ -91,7 +102,8 @@ def _consume(  # noqa: PLR0913, PLR0917 (as above)
         acc = warpgroup_mma(weights, v.index(before), acc, is_async=True)
         s = warpgroup_mma_wait(1, deps=(s,))
         mbarrier.arrive(k_free.index(at), count=1)
-        p, most, shrink = _weighed(_masked(s, j * KEYS, whole, rows, n, KEYS, CAUSAL, scored), most, scale)
+        s = _masked(s, (begin + j) * KEYS, whole, rows, limit, KEYS, CAUSAL, scored)
+        p, most, shrink = _weighed(s, most, scale)
         total = total * shrink + gl.sum(p, 1)
         acc, weights = warpgroup_mma_wait(0, deps=(acc, weights))
         mbarrier.arrive(v_free.index(before), count=1)
@@ -101,13 +113,22 @@ def _consume(  # noqa: PLR0913, PLR0917 (as above)
     mbarrier.wait(v_full.index(last), turn_last)
     acc = warpgroup_mma(weights, v.index(last), acc, is_async=True)
     acc, weights = warpgroup_mma_wait(0, deps=(acc, weights))
-    acc = acc / gl.expand_dims(gl.convert_layout(total, gl.SliceLayout(1, summed)), 1)
 
     wide: gl.constexpr = gl.BlockedLayout([1, 8], [256 // D, D // 8], [4, 1], [1, 0])
     to_rows = first + gl.arange(0, ROWS, layout=gl.SliceLayout(1, wide))
     columns = gl.arange(0, D, layout=gl.SliceLayout(0, wide))
-    to = head.to(gl.int64) * n * D + gl.expand_dims(to_rows, 1) * D + gl.expand_dims(columns, 0)
-    gl.store(out + to, gl.convert_layout(acc.to(k.dtype), wide), mask=gl.expand_dims(to_rows, 1) < n)
+    to = gl.expand_dims(to_rows, 1) * D + gl.expand_dims(columns, 0)
+    head = gl.program_id(1)
+    if SPLITS == 1:
+        acc = acc / gl.expand_dims(gl.convert_layout(total, gl.SliceLayout(1, summed)), 1)
+        acc = gl.convert_layout(acc.to(k.dtype), wide)
+        gl.store(out + head.to(gl.int64) * n * D + to, acc, mask=gl.expand_dims(to_rows, 1) < n)
+    else:
+        sums, most_of, total_of = parts
+        part = gl.program_id(2) * gl.num_programs(1) + head
+        gl.store(sums + part * n * D + to, gl.convert_layout(acc, wide), mask=gl.expand_dims(to_rows, 1) < n)
+        gl.store(most_of + part * n + rows, most, mask=rows < n)
+        gl.store(total_of + part * n + rows, total, mask=rows < n)
 
 
 @gluon.jit
@@ -132,8 +153,9 @@ def _feed(  # noqa: PLR0913, PLR0917 (as above)
 
 @gluon.jit(do_not_specialize=["n", "sharing"])
 def _forward(  # noqa: PLR0913, PLR0917 (as above)
-    q_at, k_at, v_at, out, scale, n, sharing,
+    q_at, k_at, v_at, out, sums, most_of, total_of, scale, n, sharing,
     D: gl.constexpr, ROWS: gl.constexpr, KEYS: gl.constexpr, STAGES: gl.constexpr, CAUSAL: gl.constexpr,  # noqa: N803
+    SPLITS: gl.constexpr,  # noqa: N803
 ):  # fmt: skip
     q = gl.allocate_shared_memory(q_at.dtype, [2, ROWS, D], q_at.layout)
     k = gl.allocate_shared_memory(k_at.dtype, [STAGES, KEYS, D], k_at.layout)
@@ -157,17 +179,47 @@ def _forward(  # noqa: PLR0913, PLR0917 (as above)
         end = gl.minimum(n, (place + 1) * (2 * ROWS))
         whole = place * (2 * ROWS) // KEYS * KEYS
     tiles = (end + KEYS - 1) // KEYS
-    row, key = head * n + place * (2 * ROWS), head // sharing * n
+    share = (tiles + SPLITS - 1) // SPLITS
+    begin = gl.program_id(2) * share
+    some = (begin < tiles).to(gl.int32)  # a split that nothing is left for masks all of a tile: its sums weigh nothing
+    begin = gl.minimum(begin, tiles - 1)
+    tiles, whole, limit = gl.minimum(tiles - begin, share), whole * some, n * some
+    row, key = head * n + place * (2 * ROWS), head // sharing * n + begin * KEYS
+    parts, numbers = (sums, most_of, total_of), (scale, n, place, begin, tiles, whole, limit)
     space = (q, k, v, asked, k_full, k_free, v_full, v_free)
     gl.warp_specialize(
         [
-            (_consume, (0, space, out, scale, n, head, place, tiles, whole, D, ROWS, KEYS, STAGES, CAUSAL)),
-            (_consume, (1, space, out, scale, n, head, place, tiles, whole, D, ROWS, KEYS, STAGES, CAUSAL)),
+            (_consume, (0, space, out, parts, numbers, D, ROWS, KEYS, STAGES, CAUSAL, SPLITS)),
+            (_consume, (1, space, out, parts, numbers, D, ROWS, KEYS, STAGES, CAUSAL, SPLITS)),
             (_feed, (q_at, k_at, v_at, space, row, key, tiles, ROWS, KEYS, STAGES)),
         ],
         [4, 1],
         [232, 24],
     )
+
+
+@triton.jit(do_not_specialize=["n"])
+def _join(  # noqa: PLR0913, PLR0917 (as above)
+    out, sums, most_of, total_of, n,
+    D: tl.constexpr, ROWS: tl.constexpr, SPLITS: tl.constexpr,  # noqa: N803
+):  # fmt: skip
+    """The result of rows whose keys were split, in the order of the splits."""
+    head, heads = tl.program_id(1), tl.num_programs(1)
+    rows, dims = tl.program_id(0) * ROWS + tl.arange(0, ROWS), tl.arange(0, D)
+    here = rows < n
+    most = tl.full([ROWS], -1e30, tl.float32)
+    for split in tl.static_range(SPLITS):
+        most = tl.maximum(most, tl.load(most_of + (split * heads + head) * n + rows, mask=here, other=-1e30))
+    total = tl.zeros([ROWS], tl.float32)
+    acc = tl.zeros([ROWS, D], tl.float32)
+    for split in tl.static_range(SPLITS):
+        part = (split * heads + head) * n
+        weight = tl.exp2(tl.load(most_of + part + rows, mask=here, other=-1e30) - most)
+        total += weight * tl.load(total_of + part + rows, mask=here, other=1.0)
+        at = (part + rows)[:, None] * D + dims[None, :]
+        acc += weight[:, None] * tl.load(sums + at, mask=here[:, None], other=0.0)
+    at = head.to(tl.int64) * n * D + rows[:, None] * D + dims[None, :]
+    tl.store(out + at, (acc / total[:, None]).to(out.dtype.element_ty), mask=here[:, None])
 
 
 def _tiles_of(tensor: Any, rows: int, d: int) -> Any:
@@ -179,18 +231,25 @@ def _tiles_of(tensor: Any, rows: int, d: int) -> Any:
 def prepare(buffers: Sequence[Any], dims: tuple[int, ...], knobs: dict[str, int]) -> Callable[[], Any]:
     """The call: q, out [b,h,n,d], k, v [b,g,n,d]; dims: b, h, g, d, causal, n. Writes out itself."""
     batch, heads, kv_heads, d, causal, n = dims
-    keys, stages = knobs["keys"], knobs["stages"]
+    keys, stages, splits = knobs["keys"], knobs["stages"], knobs["splits"]
     tall = (ROWS, keys, keys)
     q, k, v = (_tiles_of(one, rows, d) for one, rows in zip(buffers, tall, strict=False))
-    out, grid = buffers[3], (-(-n // (2 * ROWS)), batch * heads)
+    out, grid = buffers[3], (-(-n // (2 * ROWS)), batch * heads, splits)
+    count = batch * heads * n * splits if splits > 1 else 0
+    sums, *stats = (torch.empty(count * more, device=out.device) for more in (d, 1, 1))
     scale, sharing = math.log2(math.e) / math.sqrt(d), heads // kv_heads
 
+    tiles = (d, ROWS, keys, stages, bool(causal), splits)
+
     def call() -> None:
-        _forward[grid](q, k, v, out, scale, n, sharing, d, ROWS, keys, stages, bool(causal), num_warps=4)
+        _forward[grid](q, k, v, out, sums, *stats, scale, n, sharing, *tiles, num_warps=4)
+        if splits > 1:
+            _join[-(-n // JOINED), batch * heads](out, sums, *stats, n, d, JOINED, splits)
 
     return call
 
 
 def prepare_workspace(buffers: Sequence[Any], dims: tuple[int, ...], knobs: dict[str, int]) -> int:
-    """Bytes: none."""
-    return 0
+    """Bytes: sums and row statistics of splits."""
+    batch, heads, _, d, _, n = dims
+    return 4 * batch * heads * n * (d + 2) * knobs["splits"] if knobs["splits"] > 1 else 0

@@ -4,7 +4,7 @@
   "arithmetic": "cache",
   "macros": {"ADV_HD": "head_dim"},
   "build_knobs": {"ADV_BM": [16, 32, 64, 128], "ADV_BN": [32, 64]}, "run_knobs": {"splits": [1, 2, 4, 8]},
-  "defaults": {"ADV_BM": 64, "ADV_BN": 64, "splits": 1},
+  "defaults": {"ADV_BM": 64, "ADV_BN": 64, "splits": 4},
   "valid": ["head_dim == 64 or head_dim == 128", "ADV_BM < max(32, 2 * n)", "ADV_BN < max(64, 2 * n)",
             "splits == 1 or splits * ADV_BN < n + ADV_BN",
             "splits == 1 or splits * ((n + ADV_BM - 1) // ADV_BM) * batch * heads <= 1056",
@@ -19,7 +19,7 @@
   "shared": "item_bytes * ((ADV_BM + ADV_BN) * (head_dim + 8) + ADV_BN * (head_dim + 8))",
   "workspace": "first + (splits > 1) * tiles * splits * ADV_BM * (head_dim + 2) * real_bytes", "zeros": "first",
   "mapping": "tiled: a warp takes 16 query rows of a block's tile, and a split of the keys; weights stay in registers, rounded",
-  "rank": 10
+  "rank": 12
 } */
 #include "sixteen_deep.cuh"
 

@@ -9,7 +9,7 @@
             "rows > 32 or (n + 63) // 64 * batch * heads <= 132"],
   "reads": "batch * n * head_dim * (heads + 2 * kv_heads)", "writes": "batch * heads * n * head_dim",
   "mapping": "tiled: a program takes a tile of query rows of a head and walks over tiles of keys; lanes are Triton's",
-  "rank": 40
+  "rank": 8
 }
 
 Weights are rounded to the dtype of the operands between the two products, and so is the result. Only tiles at the
