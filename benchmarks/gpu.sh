@@ -4,21 +4,21 @@
 # same FOLDER add up. FROM=FILE unpacks what an earlier machine packed; PACK=FILE is where all of it goes.
 # KERNELS=decode or forward,fused for some kernels, SHAPES=forward-bf16-P,... for some cells: benchmarks/gpu_cells.py.
 #   check     every variant of every kernel, right on edges in each dtype and timed once, a line each   CHECK_S 240
-#   ahead     compile what the next parts call, a dozen workers at a time                               AHEAD_S 95
-#   tune      the product tunes cell after cell, the most important first                               TUNE_S 410
-#   race      the table's choice, the best own variants and the libraries take turns                    RACE_S 200
-#   chain     every own variant of forward, backward and fused by its thread mapping, float64           CHAIN_S 150
-#   regret    our search beside an exhaustive pass: REGRET_CELLS, each CELL@N,N,... in an equal share   REGRET_S 105
+#   ahead     compile what the next parts call, a dozen workers at a time                               AHEAD_S 60
+#   tune      the product tunes cell after cell, the most important first                               TUNE_S 240
+#   race      the table's choice, the best own variants and the libraries take turns                    RACE_S 105
+#   chain     every own variant of forward, backward and fused by its thread mapping, float64           CHAIN_S 85
+#   regret    our search beside an exhaustive pass: REGRET_CELLS, each CELL@N,N,... in an equal share   REGRET_S 66
 #   counters  what calls move, through ncu                                                              COUNTERS_S 40
 #   cold      the first call of a fresh process, of decode                                              COLD_S 65
 #   verify    `advisor verify` of KERNELS                                                               VERIFY_S 120
 #   show, pack: tables and verdicts; all of it in one file. ship: tables and log into policies/ (POLICIES).
-# The chain's figures are two calls of nine minutes: "ahead tune pack", then with AHEAD_S=45 and FROM
-# "ahead chain race regret counters show pack". Decode's: KERNELS=decode, "tune cold counters race regret show pack".
+# The chain's figures are one call of under ten minutes: ahead tune chain race regret show pack; those of decode, with
+# KERNELS=decode: tune cold counters race regret show pack.
 set -u
 out=$1
 shift
-parts=${*:-ahead tune pack}
+parts=${*:-ahead tune chain race regret show pack}
 root=$(cd "$(dirname "$0")/.." && pwd)
 python=${PYTHON:-python3}
 mkdir -p "$out"
@@ -62,16 +62,16 @@ for one in $parts; do
   ahead)
     whole=
     case " $parts " in *" regret "*) whole=$(for cell in $searched; do printf '%s,' "${cell%@*}"; done) ;; esac
-    part ahead "${AHEAD_S:-95}" $cells ${whole:+--whole "$whole"}
+    part ahead "${AHEAD_S:-60}" $cells ${whole:+--whole "$whole"}
     ;;
-  tune) part tune "${TUNE_S:-410}" $cells ;;
-  race) part race "${RACE_S:-200}" $cells ${RACE_N:+--n "$RACE_N"} ;;
-  chain) part chain "${CHAIN_S:-150}" ;;
+  tune) part tune "${TUNE_S:-240}" $cells ;;
+  race) part race "${RACE_S:-105}" $cells ${RACE_N:+--n "$RACE_N"} ;;
+  chain) part chain "${CHAIN_S:-85}" ;;
   counters) part counters "${COUNTERS_S:-40}" ;;
   cold) part cold "${COLD_S:-65}" ;;
   regret)
     for cell in $searched; do
-      seconds=$((${REGRET_S:-105} / $(echo $searched | wc -w)))
+      seconds=$((${REGRET_S:-66} / $(echo $searched | wc -w)))
       CELL=${cell%@*} part regret $seconds --shapes "${cell%@*}" --n "${cell#*@}"
     done
     ;;

@@ -19,7 +19,7 @@ AHEAD_N = (512, 1)
 """Triton's programs differ by whether numbers are multiples of 16, or 1, not by n: what is compiled here serves most n.
 The second one where a cell has it."""
 
-MOST_AHEAD = 24
+MOST_AHEAD = 12
 """Knob sets of a variant in a cell that are compiled ahead of a tuning; it looks at some twenty choices in all."""
 
 

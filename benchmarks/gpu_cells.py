@@ -77,17 +77,22 @@ def named(kernel: str, dtype: str, name: str, causal: bool = False) -> str:
 
 MAIN = {
     "forward": (("bfloat16", "P"), ("bfloat16", "S"), ("float32", "P"), ("float64", "P")),
-    "backward": (("float64", "P"), ("bfloat16", "S"), ("float32", "P")),
-    "fused": (("float64", "P"), ("bfloat16", "S"), ("float32", "P")),
+    "backward": (("float64", "P"), ("bfloat16", "S")),
+    "fused": (("float64", "P"), ("bfloat16", "S")),
+}
+"""The cells with bars, or that say most: tuned first and at every n."""
+
+FURTHER = {
+    "backward": (("float32", "P"),),
+    "fused": (("float32", "P"),),
     **dict.fromkeys(LAYERS, (("bfloat16", "S"), ("float32", "P"))),
 }
-"""The cells with bars, or that say most: tuned at every n and first."""
+"""What says as much, at a few n."""
 
-PLAIN = (
-    ("bfloat16", "P"), ("float64", "P"), ("float32", "S"), ("float16", "S"), ("float16", "P"), ("bfloat16", "S"),
-    ("float32", "P"),
-)  # fmt: skip
-"""All cells of a kernel that are not causal."""
+PLAIN = (("bfloat16", "P"), ("float64", "P"), ("float16", "S"), ("bfloat16", "S"), ("float32", "P"))
+REST = (*PLAIN, ("float32", "S"), ("float16", "P"))
+"""Cells that are not causal; those of REST alone are left to who asks for them, and most causal ones: a call of nine
+minutes has no room."""
 
 
 def _cell(kernel: str, of: tuple[str, str], sizes: tuple[int, ...], causal: bool = False) -> tuple[str, Cell]:
@@ -96,29 +101,35 @@ def _cell(kernel: str, of: tuple[str, str], sizes: tuple[int, ...], causal: bool
 
 
 def _chain() -> dict[str, Cell]:
-    found = [_cell(kernel, of, DOUBLING) for kernel in CHAIN for of in MAIN[kernel]]
+    found = []
+    for kernel in CHAIN:
+        found += [_cell(kernel, of, DOUBLING) for of in MAIN.get(kernel, ())]
+        found += [_cell(kernel, of, FEW) for of in FURTHER.get(kernel, ())]
+    known = dict(found)
     for kernel in CHAIN:
         masked = {"block": [("bfloat16", "S")]}.get(kernel, [("bfloat16", "S"), ("float32", "P")])
         found += [_cell(kernel, of, FEW, True) for of in masked if "causal" in spec_of(kernel).parameters]
-        found += [_cell(kernel, of, FEW) for of in PLAIN if of not in MAIN[kernel]]
+        found += [_cell(kernel, of, FEW) for of in PLAIN if named(kernel, *of) not in known]
     return dict(found)
 
 
 def _late() -> dict[str, Cell]:
-    return dict(_cell(kernel, of, FEW, True) for of in PLAIN for kernel in (*ATTENTION, "block"))
+    plain = [_cell(kernel, of, FEW) for of in REST for kernel in CHAIN]
+    return dict([*plain, *(_cell(kernel, of, FEW, True) for of in REST for kernel in (*ATTENTION, "block"))])
 
 
 _EARLY = {**_decode(), **_chain()}
 CELLS: dict[str, Cell] = {**_EARLY, **{label: cell for label, cell in _late().items() if label not in _EARLY}}
 """Label -> cell; a row's key has the label as `shape`."""
 
-FIRST = {kernel: tuple(named(kernel, *of) for of in cells) for kernel, cells in MAIN.items()}
-"""The labels of MAIN."""
+FIRST = {
+    kernel: tuple(named(kernel, *of) for of in (*MAIN.get(kernel, ()), *FURTHER.get(kernel, ()))) for kernel in CHAIN
+}
+"""The labels of MAIN and FURTHER."""
 
 
 def labels(kernels: Iterable[str]) -> tuple[str, ...]:
-    """The cells of some kernels that are measured unless others are named, in that order. The other causal ones are
-    left to who asks for them: two calls of nine minutes have no room."""
+    """The cells of some kernels that are measured unless others are named, in that order."""
     wanted = set(kernels)
     return tuple(label for label, cell in _EARLY.items() if cell.kernel in wanted)
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from gpu_cells import ATTENTION, problem_of
 from gpu_ground import Ground
-from gpu_race import Looks, kind, label, spread, take_turns, turn_of
+from gpu_race import Looks, is_slow, kind, label, spread, take_turns, turn_of
 from kernel_race import Refused
 
 from advisor.codec import to_json
@@ -32,6 +32,12 @@ KNOBS, LONG_NS = 6, 2e6
 """Knob sets of a variant that are looked at, where a call with its defaults takes no longer than this."""
 
 SAMPLE_S = 0.001
+
+SLOW_N = 2048
+"""Over this n, of the mappings that take long (gpu_race.SLOW) only those of KEPT are timed."""
+
+KEPT = ("fused_two_atomics_packed", "fused_gv_columns_packed", "fused_no_atomic_packed", "pair_packed")
+"""The published steps are those of a thread a row."""
 
 
 def measure(ground: Ground, n: int) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -66,10 +72,11 @@ def measure(ground: Ground, n: int) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def own(ground: Ground, problem: Problem) -> dict[str, list[Choice]]:
-    """Variant -> its choices, those of ours."""
+    """Variant -> its choices, those of ours that are timed at this n."""
     found: dict[str, list[Choice]] = {}
     for one in ground.choices(problem):
-        if kind(ground, problem, one) == "own":
+        long = problem.n > SLOW_N and is_slow(problem, one) and one.build.variant not in KEPT
+        if kind(ground, problem, one) == "own" and not long:
             found.setdefault(one.build.variant, []).append(one)
     return found
 
