@@ -5,6 +5,7 @@ from __future__ import annotations
 from fake import FakeClock, FakeExecutor, fake_machine
 from gpu_fixtures import H200
 
+from advisor.kernels.gpu import ncu
 from advisor.kernels.gpu.counts import Counters, Kernel, NoCounters
 from advisor.kernels.pool import Prepared
 from advisor.search.request import Silent
@@ -53,7 +54,7 @@ class FakeLab:
 
     def __init__(self, times=None, statuses=None, counted=None, can_count=True, interrupt_at=None):
         self.clock = FakeClock()
-        self.pools, self.asked, self.limits = {}, [], []
+        self.pools, self.asked, self.explained, self.limits = {}, [], [], []
         self.times = times or (lambda p, c: 10.0 * p.n**2)
         self.statuses = statuses or (lambda p, c: "ok")
         self.counted = counted or (lambda p, c: counters())
@@ -65,9 +66,12 @@ class FakeLab:
         self.pools[spec.name] = FakePool(self.times, statuses=self.statuses, clock=self.clock, interrupt_at=at)
         return self.pools[spec.name]
 
-    def count(self, spec, variants, asked, limit_s):
+    def count(self, spec, variants, asked, limit_s, metrics):
         """What was told for each."""
-        self.asked += asked
+        if metrics == ncu.CORE:
+            self.asked += asked
+        else:
+            self.explained += asked
         self.limits.append(limit_s)
         self.clock.now += 1.0
         return [self.counted(*one) for one in asked]

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from advisor.kernels.gpu import ncu
 from advisor.kernels.gpu.counters import LIMIT_S, MORE_TIME, Counted
 from advisor.kernels.gpu.counts import NoCounters, predicted
 from advisor.records import Problem
@@ -31,6 +33,7 @@ from advisor.validate.roles import (
 from advisor.validate.run import Job, Run
 
 UNLIMITED_S = 1e9
+"""Where nobody may count, asking for it costs nothing."""
 
 COUNT_SHARE, MOST_COUNT_S = 0.4, 90.0
 """Of the time for both, what is kept for counters: a share, and so long at most."""
@@ -43,8 +46,24 @@ ones."""
 BLOCK_COUNT_N = 256
 """Source: Mullin and Hains, section 6.3."""
 
-COUNT_CALLS = 60
-"""Calls that counting costs: three are counted, each in a dozen passes and more, some of them with patched code."""
+COUNT_CALLS = 15
+"""Calls that counting costs: the check, three that warm up, three that are counted, one pass each, and the flushing and
+putting back between them."""
+
+WAITS = (
+    *ncu.SUMMED[:1],
+    *(one for one in ncu.RATIOS if one.field in ("read_sector_bytes", "written_sector_bytes")),
+    *(
+        one
+        for one in ncu.STALLS
+        if one.field
+        in ("long_scoreboard", "lg_throttle", "mio_throttle", "barrier", "wait", "math_pipe_throttle", "membar")
+    ),
+)
+"""What explains a time: bytes that are used of a sector, and the waits that decide. Many passes."""
+
+EXPLAIN_N, EXPLAIN_CALLS = 512, 120
+"""Where that is counted, and the calls that it costs."""
 
 COUNT_START_S = 9.0
 """A program under ncu imports, compiles and checks before it counts."""
@@ -154,45 +173,89 @@ def _beside_packed(groups: Mapping[str, list[tuple[int, list[Wanted]]]], chosen:
 
 
 def count_chain(run: Run, jobs: Sequence[Job], lab: Lab, kept: Kept, until: float) -> None:
-    """Count each kernel in a program of its own, which gets the part of what is left that it is expected to need."""
+    """Count each kernel in a program of its own; then, if there is time, what warps of the same variants wait for."""
     seconds = min(until - run.clock(), MOST_COUNT_S) if lab.can_count else UNLIMITED_S
     named = {job.kernel: job for job in jobs if job.kernel in worth_counting([job.kernel for job in jobs], seconds)}
     run.found.missing += [f"counters of {job.kernel}: no time" for job in jobs if job.kernel not in named]
     own_cells = {problem: run.wanted[problem] for job in named.values() for problem in job.problems}
     seconds -= COUNT_START_S * len(named)
     wanted, left_out = to_count(own_cells, run.found.series, max(0.0, seconds))
-    costs = {
-        kernel: COUNT_START_S + sum(w.cost_s for w in wanted if w.problem.kernel == kernel)
-        for kernel in named
-        if any(w.problem.kernel == kernel for w in wanted)
-    }
     run.found.missing += [f"counters of {group}: no time" for group in left_out]
+    _programs(run, Asked(named, wanted, ncu.CORE, kept.counts), lab, kept, until)
+    chain = {kernel: job for kernel, job in named.items() if kernel != "block"}
+    if chain and lab.can_count and not kept.uncounted:
+        room_s = min(until - run.clock(), MOST_COUNT_S) - COUNT_START_S * len(chain)
+        _programs(
+            run,
+            Asked(chain, to_explain(wanted, own_cells, run.found.series, room_s), WAITS, kept.waits),
+            lab,
+            kept,
+            until,
+        )
+
+
+class Asked(NamedTuple):
+    """Some programs under ncu: of these kernels, what is counted, by which metrics, and where it goes."""
+
+    jobs: dict[str, Job]
+    wanted: Sequence[Wanted]
+    metrics: tuple[ncu.Metric, ...]
+    into: list[Count]
+
+
+def to_explain(
+    wanted: Sequence[Wanted], cells: Mapping[Problem, Sequence[Cell]], series: Sequence[Series], seconds: float
+) -> tuple[Wanted, ...]:
+    """What was counted once more at EXPLAIN_N, as far as so many seconds go, the cheapest first: a profiler runs a
+    kernel many times for what its warps wait for."""
+    names = {(w.problem.kernel, w.cell.name) for w in wanted}
+    times = {(one.problem, one.variant): smooth_p25(one.samples_ns) for one in series if one.samples_ns}
+    found = [
+        Wanted(problem, one, EXPLAIN_CALLS * times[problem, one.name] * 1e-9)
+        for problem, listed in cells.items()
+        for one in listed
+        if problem.n == EXPLAIN_N and (problem.kernel, one.name) in names and (problem, one.name) in times
+    ]
+    ordered = sorted(found, key=lambda w: w.cost_s)
+    spent = itertools.accumulate(w.cost_s for w in ordered)
+    return tuple(w for w, total in zip(ordered, spent, strict=True) if total <= seconds)
+
+
+def _programs(run: Run, asked: Asked, lab: Lab, kept: Kept, until: float) -> None:
+    """A program a kernel, the cheapest first; each gets the part of what is left that it is expected to need."""
+    costs = {
+        kernel: COUNT_START_S + sum(w.cost_s for w in asked.wanted if w.problem.kernel == kernel)
+        for kernel in asked.jobs
+        if any(w.problem.kernel == kernel for w in asked.wanted)
+    }
     run.progress.stage("counters", len(costs))
     while costs:
         kernel = min(costs, key=lambda name: costs[name])
         limit_s = max(0.0, until - run.clock()) * costs[kernel] / sum(costs.values())
         del costs[kernel]
-        _count_kernel(run, named[kernel], [w for w in wanted if w.problem.kernel == kernel], lab, kept, limit_s)
+        _count_kernel(run, asked, kernel, lab, kept, limit_s)
         run.progress.advance(kernel)
 
 
-def _count_kernel(run: Run, job: Job, wanted: Sequence[Wanted], lab: Lab, kept: Kept, limit_s: float) -> None:
+def _count_kernel(run: Run, asked: Asked, kernel: str, lab: Lab, kept: Kept, limit_s: float) -> None:
     """Count some cells of one kernel, the cheapest first: what a program has no time for is told without figures."""
+    job = asked.jobs[kernel]
     if lab.can_count and limit_s < COUNT_START_S:
-        run.found.missing.append(f"counters of {job.kernel}: no time ({limit_s:.0f} s)")
+        run.found.missing.append(f"counters of {kernel}: no time ({limit_s:.0f} s)")
         return
-    ordered = sorted(wanted, key=lambda one: one.cost_s)
-    asked = [(one.problem._replace(regime="cold"), one.cell.choice) for one in ordered]
-    outcomes = lab.counting(job.spec, job.variants, asked, min(LIMIT_S, limit_s) if lab.can_count else LIMIT_S)
+    ordered = sorted((w for w in asked.wanted if w.problem.kernel == kernel), key=lambda one: one.cost_s)
+    cold = [(one.problem._replace(regime="cold"), one.cell.choice) for one in ordered]
+    limit_s = min(LIMIT_S, limit_s) if lab.can_count else LIMIT_S
+    outcomes = lab.counting(job.spec, job.variants, cold, limit_s, asked.metrics)
     failed: dict[str, list[str]] = {}
     for one, outcome in zip(ordered, outcomes, strict=True):
-        kept.counts.append(_counted(job, one.problem, one.cell, outcome))
+        asked.into.append(_counted(job, one.problem, one.cell, outcome))
         if isinstance(outcome, NoCounters):
             if outcome.everywhere and outcome.remedy != MORE_TIME:
                 kept.uncounted, kept.remedy = outcome.reason, outcome.remedy
             else:
                 failed.setdefault(outcome.reason, []).append(f"{one.cell.name} n={one.problem.n}")
-    run.found.missing += [f"counters of {job.kernel}: {', '.join(of)}: {reason}" for reason, of in failed.items()]
+    run.found.missing += [f"counters of {kernel}: {', '.join(of)}: {reason}" for reason, of in failed.items()]
 
 
 def _counted(job: Job, problem: Problem, one: Cell, outcome: Counted) -> Count:

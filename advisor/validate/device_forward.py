@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from advisor.validate.device_common import GROWTH_N, MOVES_MORE, growth_of, moved_words, no_counts, reasons
-from advisor.validate.device_judge import DeviceEvidence, beside, counted, grid_words, moved_ratio
+from advisor.validate.device_judge import DeviceEvidence, beside, counted, grid_words, moved_ratio, waiting
 from advisor.validate.device_records import Count
 from advisor.validate.findings import EXPONENT_BAND
 from advisor.validate.records import NOT_TESTABLE
@@ -94,7 +94,7 @@ def writes(role: Role, evidence: DeviceEvidence) -> Case:
 
 def coalesced(role: Role, evidence: DeviceEvidence) -> Case:
     """Bytes that threads use of the sectors they write and read, over global memory."""
-    count = counted(evidence, role)
+    count = waiting(evidence, role)
     call = count.call if count else None
     if count is None or call is None or call.read_sector_bytes is None or call.written_sector_bytes is None:
         return no_counts(evidence, role.name)

@@ -25,6 +25,7 @@ class DeviceEvidence(NamedTuple):
     steps: tuple[Step, ...]
     crossings: tuple[Crossing, ...]
     counts: tuple[Count, ...]
+    waits: tuple[Count, ...]
     uncounted: str
     cold_start_s: tuple[float, ...]
 
@@ -145,13 +146,26 @@ def _sum(*values: float | None) -> float | None:
 
 def mechanism(evidence: DeviceEvidence, new: Role, old: Role) -> str:
     """What counters say of the new and the old at the largest n where both were counted; why they say nothing."""
-    sizes = [c.n for c in evidence.counts if (c.kernel, c.variant, c.call is None) == (new.kernel, new.name, False)]
-    for n in sorted(sizes, reverse=True):
-        both = [counted(evidence, role, n) for role in (new, old)]
-        if all(both):
-            calls = [one.call for one in both if one is not None and one.call is not None]
+    told = [_told(evidence.counts, new, old), _told(evidence.waits, new, old)]
+    known = [words for words in told if words]
+    return "; ".join(known) or f"no counters: {evidence.uncounted or 'not both were counted'}"
+
+
+def _told(counts: Sequence[Count], new: Role, old: Role) -> str:
+    """The figures of both at the largest n, empty where there are none."""
+    known = {(c.kernel, c.variant, c.n): c.call for c in counts if c.call is not None}
+    for n in sorted({n for _, _, n in known}, reverse=True):
+        both = [known.get((role.kernel, role.name, n)) for role in (new, old)]
+        calls = [call for call in both if call is not None]
+        if len(calls) == len(both):
             return f"counted at n={n}, new / old: {beside(calls)}"
-    return f"no counters: {evidence.uncounted or 'not both were counted'}"
+    return ""
+
+
+def waiting(evidence: DeviceEvidence, role: Role) -> Count | None:
+    """What was counted of a role's sectors and waits."""
+    own = [c for c in evidence.waits if (c.kernel, c.variant) == (role.kernel, role.name) and c.call is not None]
+    return own[0] if own else None
 
 
 def beside(calls: Sequence[Kernel]) -> str:

@@ -31,8 +31,10 @@ COLD_STARTS = 3
 
 COLD_LIMIT_S = 20.0
 
-Counting = Callable[[KernelSpec, Sequence[Variant], Sequence[tuple[Problem, Choice]], float], Sequence[Counted]]
-"""Counts what choices move on their problems, within so many seconds a program."""
+Counting = Callable[
+    [KernelSpec, Sequence[Variant], Sequence[tuple[Problem, Choice]], float, Sequence[ncu.Metric]], Sequence[Counted]
+]
+"""Counts what choices move on their problems, within so many seconds a program, by these metrics."""
 
 
 class PlainPool(GpuPool):
@@ -108,5 +110,6 @@ class Kept:
     def __init__(self) -> None:
         self.grids: list[Grid] = []
         self.counts: list[Count] = []
+        self.waits: list[Count] = []
         self.cold_start_s: tuple[float, ...] = ()
         self.uncounted = self.remedy = ""

@@ -99,6 +99,7 @@ def _measured(run: Run, lab: Lab, kept: Kept) -> DeviceMeasured:
         series=tuple(run.found.series),
         grids=tuple(kept.grids),
         counts=tuple(kept.counts),
+        waits=tuple(kept.waits),
         uncounted=kept.uncounted,
         remedy=kept.remedy,
         cold_start_s=kept.cold_start_s,

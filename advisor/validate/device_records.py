@@ -56,6 +56,7 @@ class DeviceMeasured(NamedTuple):
     """All that one run on a device measured.
 
     Attributes:
+        waits: bytes used of a sector, and what warps wait for, counted apart at a small n: it takes many passes.
         cold_start_s: from loading the driver's library to a context, each in a process of its own; in s.
         uncounted: why nothing at all could be counted; empty where counters were to be had.
         remedy: what would help, who can do it.
@@ -67,6 +68,7 @@ class DeviceMeasured(NamedTuple):
     series: tuple[Series, ...] = ()
     grids: tuple[Grid, ...] = ()
     counts: tuple[Count, ...] = ()
+    waits: tuple[Count, ...] = ()
     uncounted: str = ""
     remedy: str = ""
     cold_start_s: tuple[float, ...] = ()
@@ -107,6 +109,7 @@ class DeviceReport(NamedTuple):
     steps: tuple[Step, ...]
     crossings: tuple[Crossing, ...]
     counts: tuple[Count, ...]
+    waits: tuple[Count, ...]
     uncounted: str
     remedy: str
     cold_start_s: tuple[float, ...]

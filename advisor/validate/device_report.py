@@ -28,6 +28,7 @@ def device_report(request: Request, measured: DeviceMeasured) -> DeviceReport:
         walked,
         crossings(walked),
         measured.counts,
+        measured.waits,
         measured.uncounted,
         measured.cold_start_s,
     )
@@ -40,6 +41,7 @@ def device_report(request: Request, measured: DeviceMeasured) -> DeviceReport:
         steps=walked,
         crossings=evidence.crossings,
         counts=measured.counts,
+        waits=measured.waits,
         uncounted=measured.uncounted,
         remedy=measured.remedy,
         cold_start_s=measured.cold_start_s,

@@ -31,7 +31,7 @@ def counted(kernel, variant, n, moved=(6.0, 6.0), reductions=0.0, atomics=0, ker
     return Count(kernel, variant, n, call, kernels or (call,), Predicted(4, 8, 1.0, 1.0, atomics))
 
 
-def judged(series=(), counts=(), grids=(), uncounted="", cold=()):
+def judged(series=(), counts=(), grids=(), uncounted="", cold=(), waits=()):
     """Finding -> what is found."""
     series = tuple(series)
     walked = steps(series)
@@ -44,6 +44,7 @@ def judged(series=(), counts=(), grids=(), uncounted="", cold=()):
             walked,
             crossings(walked),
             tuple(counts),
+            tuple(waits),
             uncounted,
             tuple(cold),
         )
@@ -122,7 +123,7 @@ def test_writes_beside_reads(moved, verdict):
 def test_bytes_used_of_a_sector(used, verdict):
     count = counted("forward", "packed", 4096)
     count = count._replace(call=count.call._replace(read_sector_bytes=18.2, written_sector_bytes=used))
-    found = judged(counts=[count])["its access is not coalesced (packed, score row in memory)"]
+    found = judged(waits=[count])["its access is not coalesced (packed, score row in memory)"]
     assert found.verdict == verdict
 
 
@@ -130,9 +131,12 @@ def test_waits_stand_in_the_mechanism():
     series = pair(GK, NAIVE, lambda n: 1.3)
     stalls = (("long_scoreboard", 12.34), ("barrier", 1.0))
     counts = [counted("fused", name, 4096) for name in (GK, NAIVE)]
-    counts[0] = counts[0]._replace(call=counts[0].call._replace(stalls=stalls))
-    one = judged(series, counts)["without GV's atomic fused wins (packed, A kept)"]
-    assert one.why.endswith("longest waits for long_scoreboard (12.3 warps) / -")
+    waits = [counted("fused", name, 512) for name in (GK, NAIVE)]
+    waits[0] = waits[0]._replace(call=Kernel("one", stalls=stalls))
+    waits[1] = waits[1]._replace(call=Kernel("one"))
+    one = judged(series, counts, waits=waits)["without GV's atomic fused wins (packed, A kept)"]
+    assert "counted at n=4096, new / old: from" in one.why
+    assert one.why.endswith("counted at n=512, new / old: longest waits for long_scoreboard (12.3 warps) / -")
 
 
 # --- atomics ---

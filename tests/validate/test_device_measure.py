@@ -15,7 +15,7 @@ from advisor.kernels.gpu.counters import MORE_TIME
 from advisor.kernels.gpu.counts import NoCounters
 from advisor.kernels.header import GPU_LANGUAGES
 from advisor.kernels.variant import variants
-from advisor.validate.device_counting import count_group, to_count, worth_counting
+from advisor.validate.device_counting import EXPLAIN_CALLS, count_group, to_count, to_explain, worth_counting
 from advisor.validate.device_plan import BLOCK_SIZES, device_cells, device_problems, grids, own
 from advisor.validate.device_report import SCHEMA, device_document, device_report
 from advisor.validate.device_show import device_shown
@@ -94,6 +94,29 @@ def test_of_the_gradients_each_mapping_is_counted_at_one_n_in_both_kernels():
     assert sizes["gk_atomic_lane"] == {2048} | sizes["gk_atomic_packed"], "beside packed rows too: another pattern"
     assert max(sizes["gk_atomic_packed"]) < 2048, "slow mappings at a smaller n"
     assert "fused_no_atomic_recomputed_packed" not in sizes
+
+
+def test_what_was_counted_is_explained_at_a_small_n_if_there_is_time():
+    lab = FakeLab(lambda p, c: 1e6)
+    found = lab.run(kernels=("backward", "block"), sizes=(512, 2048), budget_s=10_000)
+    assert {(p.kernel, p.n, p.regime) for p, _ in lab.explained} == {("backward", 512, "cold")}
+    assert {c.build.variant for _, c in lab.explained} == {
+        c.build.variant for p, c in lab.asked if p.kernel == "backward"
+    }
+    assert {c.n for c in found.waits} == {512}
+
+
+def test_the_cheapest_are_explained_first():
+    spec = registry.spec("forward")
+    problem = spec.problem(512, dtype="float64")
+    cells = {problem: device_cells(H200, spec, own("forward"), problem, TOOLS)}
+    times = {c.name: 1e6 * (1 + i) for i, c in enumerate(cells[problem])}
+    series = [made("forward", name, 512, 0, ns)._replace(problem=problem) for name, ns in times.items()]
+    wanted, _ = to_count(cells, series, 1e9)
+    assert len(to_explain(wanted, cells, series, 1e9)) == len(times)
+    few = to_explain(wanted, cells, series, EXPLAIN_CALLS * 3.5e-3)
+    assert [w.cell.name for w in few] == list(times)[:2]
+    assert to_explain(wanted, cells, series, -1.0) == ()
 
 
 def test_groups_without_time_are_told():
@@ -189,7 +212,7 @@ def test_programs_that_count_are_started_as_far_as_there_is_time():
 
 
 def test_counting_keeps_to_what_is_left():
-    lab = FakeLab(times=lambda p, c: 3e8 if c.build.variant == "packed" else 1e6)
+    lab = FakeLab(times=lambda p, c: 1.2e9 if c.build.variant == "packed" else 1e6)
     found = lab.run(kernels=("forward",), sizes=(4096,), budget_s=60)
     assert (lab.asked, found.missing) == ([], ("counters of forward: no time",))
     lab.run(kernels=("forward",), sizes=(4096,), budget_s=1000)

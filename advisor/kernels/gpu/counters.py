@@ -50,6 +50,8 @@ MORE_TIME = "tune again with a larger --budget"
 
 Counted = Counters | NoCounters
 Wanted = tuple[Problem, Choice]
+Tool = tuple[str, Sequence[ncu.Metric]]
+"""The path of ncu, and what it counts."""
 
 
 def count(
@@ -60,7 +62,12 @@ def count(
 
 
 def count_all(
-    gpu: Gpu, spec: KernelSpec, variants: Sequence[Variant], wanted: Sequence[Wanted], limit_s: float = LIMIT_S
+    gpu: Gpu,
+    spec: KernelSpec,
+    variants: Sequence[Variant],
+    wanted: Sequence[Wanted],
+    limit_s: float = LIMIT_S,
+    metrics: Sequence[ncu.Metric] = ncu.METRICS,
 ) -> tuple[Counted, ...]:
     """Count what one call of each choice does on its problem, in one small program under ncu for each regime.
 
@@ -71,6 +78,7 @@ def count_all(
         wanted: what is counted. Cold problems: caches are flushed before every kernel; warm ones: they keep what the
             calls before left in them.
         limit_s: wall-clock limit of a program, after which all of it is ended.
+        metrics: what is counted; figures of others are None.
 
     Returns:
         In the order of `wanted`: the counters, or why there are none: no ncu, no permission, counters held by somebody
@@ -84,7 +92,7 @@ def count_all(
     refused: NoCounters | None = None
     for regime in dict.fromkeys(problem.regime for problem, _ in wanted):
         own = [one for one in dict.fromkeys(wanted) if one[0].regime == regime]
-        known = [refused] * len(own) if refused else _of_regime(program, gpu, spec, variants, own, limit_s)
+        known = [refused] * len(own) if refused else _of_regime((program, metrics), gpu, spec, variants, own, limit_s)
         found.update(zip(own, known, strict=True))
         refused = next((one for one in known if isinstance(one, NoCounters) and one.everywhere), None)
     return tuple(found[one] for one in wanted)
@@ -122,14 +130,15 @@ class Ran(NamedTuple):
 
 
 class Seen(NamedTuple):
-    """The kernels of one call, and how many calls they are the medians of."""
+    """The kernels of one call, how many calls they are the medians of, and the most passes that one of them took."""
 
     kernels: tuple[Kernel, ...]
     calls: int
+    passes: int | None = None
 
 
 def _of_regime(
-    program: str, gpu: Gpu, spec: KernelSpec, variants: Sequence[Variant], wanted: Sequence[Wanted], limit_s: float
+    by: Tool, gpu: Gpu, spec: KernelSpec, variants: Sequence[Variant], wanted: Sequence[Wanted], limit_s: float
 ) -> list[Counted]:
     found: dict[Wanted, Counted] = {}
     trials: dict[Wanted, Trial] = {}
@@ -143,26 +152,27 @@ def _of_regime(
     if trials:
         regime = wanted[0][0].regime
         hello = Hello(origin(spec), 0, gpu.uuid or "")
-        each = judged(_run(program, regime, hello, list(trials.values()), limit_s), len(trials))
+        each = judged(_run(by, regime, hello, list(trials.values()), limit_s), len(trials))
         caches = "flushed" if ncu.CACHES[regime] == "all" else "kept"
         seconds = (time.monotonic() - begun) / len(trials)
         for one, seen in zip(trials, each, strict=True):
-            found[one] = seen if isinstance(seen, NoCounters) else _of_seen(seen, caches, tool(program), seconds)
+            found[one] = seen if isinstance(seen, NoCounters) else _of_seen(seen, caches, tool(by[0]), seconds)
     return [found[one] for one in wanted]
 
 
 def _of_seen(seen: Seen, caches: str, by: str, seconds: float) -> Counters:
-    return Counters(in_total(seen.kernels), seen.kernels, seen.calls, caches, by, round(seconds, 3))
+    whole = in_total(seen.kernels)
+    return Counters(whole, seen.kernels, seen.calls, caches, by, round(seconds, 3), seen.passes)
 
 
-def _run(program: str, regime: str, hello: Hello, trials: Sequence[Trial], limit_s: float) -> Ran:
+def _run(by: Tool, regime: str, hello: Hello, trials: Sequence[Trial], limit_s: float) -> Ran:
     with tempfile.TemporaryDirectory(prefix="advisor-ncu-") as folder:
         with open(os.path.join(folder, ASKED), "wb") as file:
             file.writelines([encode(hello), *map(encode, trials)])
         log_path = os.path.join(folder, "log")
         limits = [str(CALLS), str(max(1, round(limit_s)))]
         target = [sys.executable, "-P", "-m", "advisor.kernels.gpu.counted", folder, *limits]
-        command = ncu.command(program, regime, log_path, target)
+        command = ncu.command(by[0], regime, log_path, target, by[1])
         status, printed = run(command, limit_s, variables=_variables(hello.uuid))
         log, said = _read(log_path), _read(os.path.join(folder, REPLIES))
     return Ran(status, f"{printed}\n{log}", tuple(map(_reply, said.splitlines())), limit_s)
@@ -240,7 +250,8 @@ def _of_trial(ran: Ran, number: int, calls: list[list[ncu.Row]]) -> Seen | NoCou
         return NoCounters(f"the choice did not run under ncu: {reply.status}: {reply.reason}", "", everywhere=False)
     wanted = dict(reply.conditions).get(COUNTED, CALLS)
     try:
-        return Seen(of_call(calls, wanted), wanted)
+        passes = [row.passes for rows in calls for row in rows if row.passes is not None]
+        return Seen(of_call(calls, wanted), wanted, max(passes, default=None))
     except BadInput as error:
         return NoCounters(str(error), "", everywhere=False)
 

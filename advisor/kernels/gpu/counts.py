@@ -62,6 +62,7 @@ class Counters(NamedTuple):
         caches: flushed (before each pass over a kernel) or kept.
         tool: what counted.
         seconds: wall time that it took; of several choices counted together, their share.
+        passes: how many times ncu ran a kernel, of the one that took most.
     """
 
     call: Kernel
@@ -70,6 +71,7 @@ class Counters(NamedTuple):
     caches: str
     tool: str
     seconds: float
+    passes: int | None = None
 
 
 class NoCounters(NamedTuple):

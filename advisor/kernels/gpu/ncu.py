@@ -65,7 +65,10 @@ could have been when another was, wait for nothing. Source: as above, "Warp Stal
 
 METRICS = SUMMED + RATIOS + STALLS
 
-NAME, GRID = "Kernel Name", "Grid Size"
+CORE = SUMMED + RATIOS[:2]
+"""What is counted in one pass on an H200: ncu runs a kernel dozens of times for all of METRICS."""
+
+NAME, GRID, PASSES = "Kernel Name", "Grid Size", "profiler__replayer_passes"
 """Columns of the raw page beside the metrics."""
 
 CACHES = {"cold": "all", "warm": "none"}
@@ -108,12 +111,13 @@ REFUSALS = (
 
 class Row(NamedTuple):
     """One profiled kernel launch: its name, the blocks of its grid along x, and what ncu had: figures by field, warps
-    that waited by reason."""
+    that waited by reason; how many times it ran for that."""
 
     name: str
     blocks: int | None
     figures: dict[str, float]
     stalls: dict[str, float]
+    passes: int | None = None
 
 
 def find() -> str | None:
@@ -130,7 +134,9 @@ def _version(path: str) -> list[int]:
     return [int(number) for number in re.findall(r"\d+", os.path.basename(os.path.dirname(path)))]
 
 
-def command(program: str, regime: str, log_path: str, target: Sequence[str]) -> list[str]:
+def command(
+    program: str, regime: str, log_path: str, target: Sequence[str], metrics: Sequence[Metric] = METRICS
+) -> list[str]:
     """The argv that counts the kernels between cudaProfilerStart and cudaProfilerStop of a program.
 
     Clocks stay as they are, nothing but the metrics is collected, and only the program itself is looked into.
@@ -140,13 +146,14 @@ def command(program: str, regime: str, log_path: str, target: Sequence[str]) -> 
         regime: of the problem, see CACHES.
         log_path: where ncu writes, so that nothing the program prints comes between.
         target: argv of the program.
+        metrics: what is collected.
 
     Raises:
         BadInput: no such regime.
     """
     if regime not in CACHES:
         raise BadInput("a problem has a known regime", got=regime, allowed=", ".join(REGIMES))
-    names = ",".join(metric.name for metric in METRICS)
+    names = ",".join(metric.name for metric in metrics)
     how = ["--clock-control", "none", "--cache-control", CACHES[regime], "--profile-from-start", "off"]
     what = ["--target-processes", "application-only", "--metrics", names]
     form = ["--csv", "--page", "raw", "--print-units", "base", "--print-kernel-base", "function"]
@@ -194,9 +201,13 @@ def parse(text: str) -> tuple[Row, ...]:
         raise BadInput("ncu's page must have rows", got="its head alone")
     units, *rows = (dict(zip(head, row, strict=True)) for row in rest)
     _check_units(units)
-    return tuple(
-        Row(row[NAME], _blocks(row.get(GRID, "")), _values(row, SUMMED + RATIOS), _values(row, STALLS)) for row in rows
-    )
+    return tuple(map(_row, rows))
+
+
+def _row(row: dict[str, str]) -> Row:
+    passes = _number(row.get(PASSES, ""))
+    figures, stalls = _values(row, SUMMED + RATIOS), _values(row, STALLS)
+    return Row(row[NAME], _blocks(row.get(GRID, "")), figures, stalls, None if passes is None else int(passes))
 
 
 def _check_units(units: dict[str, str]) -> None:

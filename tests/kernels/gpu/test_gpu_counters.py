@@ -70,7 +70,7 @@ def test_a_choice_is_counted(fake):
     called = fake(f"say({fake_ncu.recorded('decode_cuda', 1)!r}); ran()")
     found = count()
     assert isinstance(found, Counters), found
-    assert (found.calls, found.caches, found.tool) == (3, "flushed", "ncu 2025.3.1.0")
+    assert (found.calls, found.caches, found.tool, found.passes) == (3, "flushed", "ncu 2025.3.1.0", 1)
     assert found.kernels == (found.call,)
     assert found.call.name == "decode_batched_mma"
     assert (found.call.duration_ns, found.call.l2_read_sectors) == (15264.0, 579560.0)  # medians of three

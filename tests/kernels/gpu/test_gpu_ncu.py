@@ -114,6 +114,12 @@ def test_only_the_metrics_are_asked_for_and_clocks_are_left_alone():
     assert not {"--set", "--section"} & set(words)
 
 
+def test_fewer_metrics_are_asked_for():
+    words = ncu.command("/opt/ncu", "cold", "log", [], ncu.CORE)
+    assert dict(itertools.pairwise(words))["--metrics"].split(",") == [metric.name for metric in ncu.CORE]
+    assert set(ncu.CORE) < set(ncu.METRICS)
+
+
 @pytest.mark.parametrize(("regime", "flushed"), [("cold", "all"), ("warm", "none")])
 def test_caches_are_flushed_where_the_problem_is_cold(regime, flushed):
     words = ncu.command("ncu", regime, "log", [])
