@@ -14,7 +14,8 @@
 }
 
 Sums of gq_atomic come in the order in which programs come. Weights and their gradients are rounded to the dtype between
-products: the tolerance is the one of `"arithmetic": "cache"`. Nothing is compiled anew for another n.
+products: the tolerance is the one of `"arithmetic": "cache"`. For another n nothing is compiled anew, but for one that
+no whole number of tiles covers, or the first that one does.
 
 Where tiles are fewer than multiprocessors, splits take a part of what streams by each; a kernel of their own adds up
 their sums, which are float32, in their order.
@@ -102,6 +103,7 @@ def _finish(acc, total, most, rows, gout, out, stats, n, D: tl.constexpr):  # no
 def _forward(  # noqa: PLR0913, PLR0917
     q, k, v, gout, out, stats, parts, part_stats, scale, n, sharing,
     D: tl.constexpr, OWN: tl.constexpr, STEP: tl.constexpr, CAUSAL: tl.constexpr, SPLITS: tl.constexpr,  # noqa: N803
+    EVEN: tl.constexpr,  # noqa: N803
 ):  # fmt: skip
     """Rows of out, their lse and delta; of one split of several its sums, maxima and totals."""
     head = tl.program_id(1).to(tl.int64)
@@ -119,10 +121,11 @@ def _forward(  # noqa: PLR0913, PLR0917
         acc, total, most, query, rows, k + cache, v + cache, scale, n, low, tl.minimum(whole, high),
         D, STEP, CAUSAL, False,
     )  # fmt: skip
-    acc, total, most = _attend(
-        acc, total, most, query, rows, k + cache, v + cache, scale, n, tl.maximum(whole, low), tl.minimum(end, high),
-        D, STEP, CAUSAL, True,
-    )  # fmt: skip
+    if CAUSAL or not EVEN:
+        acc, total, most = _attend(
+            acc, total, most, query, rows, k + cache, v + cache, scale, n,
+            tl.maximum(whole, low), tl.minimum(end, high), D, STEP, CAUSAL, True,
+        )  # fmt: skip
     if SPLITS == 1:
         _finish(acc, total, most, rows, gout + head * n * D, out + head * n * D, stats + head * 2 * n, n, D)
     else:
@@ -174,8 +177,12 @@ def _columns_of_head(  # noqa: PLR0913, PLR0917
         rows = start + tl.arange(0, STEP)
         query = _load(q, rows, n, D, MASKED)
         cotangent = _load(gout, rows, n, D, MASKED)
-        lse = tl.load(stats + rows, mask=rows < n, other=float("inf"))  # weights of rows past the end are zero
-        delta = tl.load(stats + n + rows, mask=rows < n, other=0.0)
+        if MASKED:
+            lse = tl.load(stats + rows, mask=rows < n, other=float("inf"))  # weights of rows past the end are zero
+            delta = tl.load(stats + n + rows, mask=rows < n, other=0.0)
+        else:
+            lse = tl.load(stats + rows)
+            delta = tl.load(stats + n + rows)
         seen = columns[:, None] <= rows[None, :]
         p, s = _weigh(keys, query, values, cotangent, lse[None, :], delta[None, :], scale, seen, MASKED and CAUSAL)
         gv = tl.dot(p.to(query.dtype), cotangent, gv)
@@ -192,7 +199,7 @@ def _columns_of_head(  # noqa: PLR0913, PLR0917
 def _columns(  # noqa: PLR0913, PLR0917
     q, k, v, gout, stats, sums, gk_out, gv_out, part, scale, root, n, sharing,
     D: tl.constexpr, OWN: tl.constexpr, STEP: tl.constexpr, CAUSAL: tl.constexpr, ATOMIC: tl.constexpr,  # noqa: N803
-    SPLITS: tl.constexpr,  # noqa: N803
+    SPLITS: tl.constexpr, EVEN: tl.constexpr,  # noqa: N803
 ):  # fmt: skip
     """gk and gv of a tile of columns, over all query heads that share them; ATOMIC: adds to gq too."""
     group = tl.program_id(1).to(tl.int64)
@@ -221,11 +228,12 @@ def _columns(  # noqa: PLR0913, PLR0917
             tl.maximum(diagonal, low), tl.minimum(whole, high),
             D, STEP, CAUSAL, False, ATOMIC,
         )  # fmt: skip
-        gk, gv = _columns_of_head(
-            gk, gv, keys, values, columns, q + at, gout + at, own, kept, scale, root, n,
-            tl.maximum(whole, low), high,
-            D, STEP, CAUSAL, True, ATOMIC,
-        )  # fmt: skip
+        if not EVEN:
+            gk, gv = _columns_of_head(
+                gk, gv, keys, values, columns, q + at, gout + at, own, kept, scale, root, n,
+                tl.maximum(whole, low), high,
+                D, STEP, CAUSAL, True, ATOMIC,
+            )  # fmt: skip
     at = cache + split.to(tl.int64) * part
     _store(gk_out + at, columns, n, gk * root, D)
     _store(gv_out + at, columns, n, gv, D)
@@ -253,7 +261,7 @@ def _rows_of_head(  # noqa: PLR0913, PLR0917
 def _rows(  # noqa: PLR0913, PLR0917
     q, k, v, gout, stats, gq_out, part, scale, root, n, sharing,
     D: tl.constexpr, OWN: tl.constexpr, STEP: tl.constexpr, CAUSAL: tl.constexpr, SPLITS: tl.constexpr,  # noqa: N803
-    BEFORE: tl.constexpr,  # noqa: N803
+    BEFORE: tl.constexpr, EVEN: tl.constexpr,  # noqa: N803
 ):  # fmt: skip
     """gq of a tile of query rows."""
     head = tl.program_id(1).to(tl.int64)
@@ -272,10 +280,11 @@ def _rows(  # noqa: PLR0913, PLR0917
         gq, query, cotangent, rows, lse, delta, k + cache, v + cache, scale, n, low, tl.minimum(whole, high),
         D, STEP, CAUSAL, False,
     )  # fmt: skip
-    gq = _rows_of_head(
-        gq, query, cotangent, rows, lse, delta, k + cache, v + cache, scale, n, tl.maximum(whole, low),
-        tl.minimum(end, high), D, STEP, CAUSAL, True,
-    )  # fmt: skip
+    if CAUSAL or not EVEN:
+        gq = _rows_of_head(
+            gq, query, cotangent, rows, lse, delta, k + cache, v + cache, scale, n, tl.maximum(whole, low),
+            tl.minimum(end, high), D, STEP, CAUSAL, True,
+        )  # fmt: skip
     _store(gq_out + at + split.to(tl.int64) * part, rows, n, gq * root, D)
 
 
@@ -283,17 +292,17 @@ def _rows(  # noqa: PLR0913, PLR0917
 def _side_by_side(  # noqa: PLR0913, PLR0917
     q, k, v, gout, stats, gq_out, gk_out, gv_out, part, scale, root, n, sharing,
     D: tl.constexpr, OWN: tl.constexpr, STEP: tl.constexpr, KEYS: tl.constexpr, CAUSAL: tl.constexpr,  # noqa: N803
-    SPLITS: tl.constexpr,  # noqa: N803
+    SPLITS: tl.constexpr, EVEN: tl.constexpr,  # noqa: N803
 ):  # fmt: skip
     """Tiles of both kinds, where each alone would leave multiprocessors without one. KEYS: those at a time for gq."""
     if tl.program_id(2) < SPLITS:
         if tl.program_id(1) < tl.num_programs(1) // sharing:
             _columns(
                 q, k, v, gout, stats, stats, gk_out, gv_out, part, scale, root, n, sharing,
-                D, OWN, STEP, CAUSAL, False, SPLITS,
+                D, OWN, STEP, CAUSAL, False, SPLITS, EVEN,
             )  # fmt: skip
     else:
-        _rows(q, k, v, gout, stats, gq_out, part, scale, root, n, sharing, D, OWN, KEYS, CAUSAL, SPLITS, SPLITS)
+        _rows(q, k, v, gout, stats, gq_out, part, scale, root, n, sharing, D, OWN, KEYS, CAUSAL, SPLITS, SPLITS, EVEN)
 
 
 @triton.jit(do_not_specialize=["of_queries", "of_keys", "part"])
@@ -331,6 +340,11 @@ class _Task(NamedTuple):
         return self.knobs["own"], self.knobs["own"] // 16
 
     @property
+    def is_even(self) -> bool:
+        """Whether tiles of any size are whole."""
+        return self.n % 128 == 0
+
+    @property
     def sizes(self) -> tuple[int, int, int]:
         """Numbers of gq, gk and gv."""
         rows = self.batch * self.n * self.d
@@ -354,7 +368,7 @@ def _attention(task: _Task, buffers: Sequence[Any]) -> None:
     heads = task.batch * task.heads
     _forward[triton.cdiv(task.n, own), heads, splits](
         q, k, v, gout, out, task.stats, task.parts, task.part_stats, scale, task.n, sharing,
-        task.d, own, STEP, task.causal, splits, num_warps=warps, num_stages=3,
+        task.d, own, STEP, task.causal, splits, task.is_even, num_warps=warps, num_stages=3,
     )  # fmt: skip
     if splits > 1:
         grid = (triton.cdiv(task.n, MERGED), heads)
@@ -363,18 +377,19 @@ def _attention(task: _Task, buffers: Sequence[Any]) -> None:
 
 def _gradients(task: _Task, buffers: Sequence[Any]) -> None:
     q, k, v, gout, _, gq, gk, gv = buffers
-    (own, warps), atomic, causal, root = task.tile, task.knobs["gq_atomic"], task.causal, 1 / math.sqrt(task.d)
+    (own, warps), atomic, root = task.tile, task.knobs["gq_atomic"], 1 / math.sqrt(task.d)
+    causal, even = task.causal, task.is_even
     if atomic:
         task.parts.zero_()
     tiles, part, set_up = triton.cdiv(task.n, own), sum(task.sizes), {"num_warps": warps, "num_stages": 2}
     given = (part, root * math.log2(math.e), root, task.n, task.heads // task.kv_heads, task.d, own)
     _columns[tiles, task.batch * task.kv_heads, 1](
-        q, k, v, gout, task.stats, task.parts, gk, gv, *given, task.knobs["step"], causal, atomic, 1, **set_up
+        q, k, v, gout, task.stats, task.parts, gk, gv, *given, task.knobs["step"], causal, atomic, 1, even, **set_up
     )
     if atomic:
         gq.view(-1).copy_(task.parts)
         return
-    _rows[tiles, task.batch * task.heads, 1](q, k, v, gout, task.stats, gq, *given, STEP, causal, 1, 0, **set_up)
+    _rows[tiles, task.batch * task.heads, 1](q, k, v, gout, task.stats, gq, *given, STEP, causal, 1, 0, even, **set_up)
 
 
 def _gradients_in_splits(task: _Task, buffers: Sequence[Any]) -> None:
@@ -385,7 +400,7 @@ def _gradients_in_splits(task: _Task, buffers: Sequence[Any]) -> None:
     _side_by_side[triton.cdiv(task.n, own), task.batch * task.heads, 2 * splits](
         q, k, v, gout, task.stats, parts, parts[of_queries:], parts[of_queries + of_keys :], part,
         root * math.log2(math.e), root, task.n, task.heads // task.kv_heads,
-        task.d, own, task.knobs["step"], STEP, task.causal, splits, num_warps=warps, num_stages=2,
+        task.d, own, task.knobs["step"], STEP, task.causal, splits, task.is_even, num_warps=warps, num_stages=2,
     )  # fmt: skip
     _add[(triton.cdiv(part, ADDED),)](parts, gq, gk, gv, of_queries, of_keys, part, splits, ADDED)
 
