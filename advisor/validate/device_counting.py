@@ -62,6 +62,9 @@ WAITS = (
 )
 """What explains a time: bytes that are used of a sector, and the waits that decide. Many passes."""
 
+EXPLAIN_FIRST = ("fused", "backward", "forward")
+"""Kernels in the order in which their times want explaining."""
+
 EXPLAIN_N, EXPLAIN_CALLS = 512, 120
 """Where that is counted, and the calls that it costs."""
 
@@ -90,7 +93,12 @@ class Wanted(NamedTuple):
 def worth_counting(kernels: Sequence[str], seconds: float) -> tuple[str, ...]:
     """The kernels whose programs can be started in so many seconds with time left to count."""
     ordered = [kernel for kernel in COUNT_FIRST if kernel in kernels]
-    return tuple(ordered[: max(0, int(START_SHARE * seconds / COUNT_START_S))])
+    return tuple(ordered[: _starts(seconds)])
+
+
+def _starts(seconds: float) -> int:
+    """Programs that can be started in so many seconds with time left to count."""
+    return max(0, int(START_SHARE * seconds / COUNT_START_S))
 
 
 def count_group(kernel: str, name: str) -> str | None:
@@ -182,16 +190,17 @@ def count_chain(run: Run, jobs: Sequence[Job], lab: Lab, kept: Kept, until: floa
     wanted, left_out = to_count(own_cells, run.found.series, max(0.0, seconds))
     run.found.missing += [f"counters of {group}: no time" for group in left_out]
     _programs(run, Asked(named, wanted, ncu.CORE, kept.counts), lab, kept, until)
-    chain = {kernel: job for kernel, job in named.items() if kernel != "block"}
-    if chain and lab.can_count and not kept.uncounted:
-        room_s = min(until - run.clock(), MOST_COUNT_S) - COUNT_START_S * len(chain)
-        _programs(
-            run,
-            Asked(chain, to_explain(wanted, own_cells, run.found.series, room_s), WAITS, kept.waits),
-            lab,
-            kept,
-            until,
-        )
+    if lab.can_count and not kept.uncounted:
+        _explain(run, named, wanted, lab, kept, until)
+
+
+def _explain(run: Run, named: dict[str, Job], wanted: Sequence[Wanted], lab: Lab, kept: Kept, until: float) -> None:
+    """Count sectors and waits in as many programs as there is time for."""
+    seconds = min(until - run.clock(), MOST_COUNT_S)
+    chain = {kernel: named[kernel] for kernel in EXPLAIN_FIRST[: _starts(seconds)] if kernel in named}
+    cells = {problem: run.wanted[problem] for job in chain.values() for problem in job.problems}
+    picked = to_explain(wanted, cells, run.found.series, seconds - COUNT_START_S * len(chain))
+    _programs(run, Asked(chain, picked, WAITS, kept.waits), lab, kept, until)
 
 
 class Asked(NamedTuple):
