@@ -20,7 +20,7 @@ from advisor.search.energy import meter_finalists
 from advisor.search.exhaustive import measure_rest, regret, rivals
 from advisor.search.features import Array
 from advisor.search.finalists import finalists
-from advisor.search.known import FAILED, Incumbents, past
+from advisor.search.known import FAILED, Incumbents, past, same_program
 from advisor.search.log import Log
 from advisor.search.look import Place, most_looks, on_device, ranked, search
 from advisor.search.objective import contenders, picked
@@ -115,10 +115,13 @@ def _incumbents(run: Run) -> Incumbents:
     where a run is resumed.
 
     The table's choice comes first: the last race may have been won by one that did not land, and a table that was
-    rolled back or imported since a run began has other choices than that run knew.
+    rolled back or imported since a run began has other choices than that run knew. What the resumed run has raced
+    itself it goes on with as it would have: its own table must not change its way.
     """
     found = _picked(run) if run.known.incumbents is None else run.known.incumbents
-    table = dict(run.request.keep)
+    raced = {(v.problem, same_program(s.choice)) for v in run.known.verdicts.values() for s in v.standings if s.summary}
+    resumed = run.known.incumbents is not None
+    table = {problem: choice for problem, choice in run.request.keep if not (resumed and (problem, choice) in raced)}
     told = {problem: (table[problem], *found.get(problem, ())) for problem in run.request.problems if problem in table}
     return {problem: (*dict.fromkeys(choices),) for problem, choices in {**found, **told}.items()}
 
