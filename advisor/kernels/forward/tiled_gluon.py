@@ -2,11 +2,10 @@
   "idea": "two groups of warps on tensor cores take turns, fed by a warp that copies; a softmax runs beside products",
   "language": "triton", "symbol": "prepare", "dtypes": ["float16", "bfloat16"], "requires": ["sm_90"],
   "arithmetic": "cache",
-  "run_knobs": {"keys": [64, 128], "stages": [2, 3], "splits": [1, 2, 4]},
-  "defaults": {"keys": 128, "stages": 2, "splits": 1},
-  "valid": ["head_dim == 64 or head_dim == 128", "n >= 128", "keys == 128 or stages == 3",
-            "head_dim * keys * stages <= 32768",
-            "splits == 1 or (stages == 2 and splits * keys <= n)",
+  "run_knobs": {"keys": [64, 128], "turns": [0, 1], "splits": [1, 2, 4]},
+  "defaults": {"keys": 128, "turns": 0, "splits": 1},
+  "valid": ["head_dim == 64 or head_dim == 128", "n >= 128", "keys == 128 or (turns == 0 and splits == 1)",
+            "splits == 1 or splits * keys <= n",
             "splits == 1 or splits * ((n + 127) // 128) * batch * heads <= 132"],
   "reads": "batch * n * head_dim * (heads + 2 * kv_heads)", "writes": "batch * heads * n * head_dim",
   "mapping": "tiled: a block takes 128 query rows of a head, 64 a warp group; one more warp asks for tiles of keys",
@@ -14,7 +13,8 @@
 }
 
 Written in Triton's lower language, which names layouts, barriers and who runs what. The scores of the next keys are
-computed while the weights of the last ones multiply v, and a group's softmax runs beside both products of the other.
+computed while the weights of the last ones multiply v; where the groups ask for products in turns, the softmax of one
+runs beside both products of the other.
 Weights are rounded to the dtype of the operands between the two products, and so is the result. Tiles reach into the
 next head where n is no multiple of theirs: what they bring from there is masked. Where rows are few, keys are split
 among blocks, whose sums a second kernel joins.
@@ -37,6 +37,9 @@ from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
 ROWS = 64
 """Query rows of a warp group."""
+
+STAGES = {64: 3, 128: 2}
+"""Rows of keys in a tile -> tiles that are on their way or in use."""
 
 JOINED = 16
 """Rows of a program that joins splits."""
@@ -67,13 +70,36 @@ def _weighed(s, most, scale):
 
 
 @gluon.jit
-def _consume(  # noqa: PLR0913, PLR0915, PLR0917 (as above)
+def _emit(  # noqa: PLR0913, PLR0917 (as above)
+    acc, most, total, first, rows, out, parts, n,
+    D: gl.constexpr, ROWS: gl.constexpr, SPLIT: gl.constexpr, KIND: gl.constexpr,  # noqa: N803
+):  # fmt: skip
+    """The rows of a warp group that exist, as the result or as the partial result of a split."""
+    wide: gl.constexpr = gl.BlockedLayout([1, 8], [256 // D, D // 8], [4, 1], [1, 0])
+    to_rows = first + gl.arange(0, ROWS, layout=gl.SliceLayout(1, wide))
+    columns = gl.arange(0, D, layout=gl.SliceLayout(0, wide))
+    to = gl.expand_dims(to_rows, 1) * D + gl.expand_dims(columns, 0)
+    head = gl.program_id(1)
+    if SPLIT:
+        sums, most_of, total_of = parts
+        part = gl.program_id(2) * gl.num_programs(1) + head
+        gl.store(sums + part * n * D + to, gl.convert_layout(acc, wide), mask=gl.expand_dims(to_rows, 1) < n)
+        gl.store(most_of + part * n + rows, most, mask=rows < n)
+        gl.store(total_of + part * n + rows, total, mask=rows < n)
+    else:
+        acc = acc / gl.expand_dims(gl.convert_layout(total, gl.SliceLayout(1, acc.type.layout)), 1)
+        acc = gl.convert_layout(acc.to(KIND), wide)
+        gl.store(out + head.to(gl.int64) * n * D + to, acc, mask=gl.expand_dims(to_rows, 1) < n)
+
+
+@gluon.jit
+def _consume(  # noqa: PLR0913, PLR0917 (as above)
     group: gl.constexpr, space, out, parts, numbers,
     D: gl.constexpr, ROWS: gl.constexpr, KEYS: gl.constexpr, STAGES: gl.constexpr, CAUSAL: gl.constexpr,  # noqa: N803
-    SPLITS: gl.constexpr,  # noqa: N803
+    TURNS: gl.constexpr, SPLIT: gl.constexpr,  # noqa: N803
 ):  # fmt: skip
     """One warp group: its query rows against `tiles` tiles of keys as they come, the first of them tile `begin`."""
-    q, k, v, asked, k_full, k_free, v_full, v_free = space
+    q, k, v, asked, k_full, k_free, v_full, v_free, mine_next = space
     scale, n, place, begin, tiles, whole, limit = numbers
     scored: gl.constexpr = gl.NVMMADistributedLayout(version=[3, 0], warps_per_cta=[4, 1], instr_shape=[16, KEYS, 16])
     summed: gl.constexpr = gl.NVMMADistributedLayout(version=[3, 0], warps_per_cta=[4, 1], instr_shape=[16, D, 16])
@@ -96,10 +122,14 @@ def _consume(  # noqa: PLR0913, PLR0915, PLR0917 (as above)
     for j in range(1, tiles):
         at, turn = j % STAGES, j // STAGES & 1
         before, turn_before = (j - 1) % STAGES, (j - 1) // STAGES & 1
+        if TURNS:  # group 0 asks first; then each waits for what the other asked for last
+            mbarrier.wait(mine_next.index(group), ((j - 1) & 1) ^ (1 - group))
         mbarrier.wait(k_full.index(at), turn)
         s = warpgroup_mma(mine, k.index(at).permute((1, 0)), blank, use_acc=False, is_async=True)
         mbarrier.wait(v_full.index(before), turn_before)
         acc = warpgroup_mma(weights, v.index(before), acc, is_async=True)
+        if TURNS:
+            mbarrier.arrive(mine_next.index(1 - group), count=1)
         s = warpgroup_mma_wait(1, deps=(s,))
         mbarrier.arrive(k_free.index(at), count=1)
         s = _masked(s, (begin + j) * KEYS, whole, rows, limit, KEYS, CAUSAL, scored)
@@ -113,22 +143,7 @@ def _consume(  # noqa: PLR0913, PLR0915, PLR0917 (as above)
     mbarrier.wait(v_full.index(last), turn_last)
     acc = warpgroup_mma(weights, v.index(last), acc, is_async=True)
     acc, weights = warpgroup_mma_wait(0, deps=(acc, weights))
-
-    wide: gl.constexpr = gl.BlockedLayout([1, 8], [256 // D, D // 8], [4, 1], [1, 0])
-    to_rows = first + gl.arange(0, ROWS, layout=gl.SliceLayout(1, wide))
-    columns = gl.arange(0, D, layout=gl.SliceLayout(0, wide))
-    to = gl.expand_dims(to_rows, 1) * D + gl.expand_dims(columns, 0)
-    head = gl.program_id(1)
-    if SPLITS == 1:
-        acc = acc / gl.expand_dims(gl.convert_layout(total, gl.SliceLayout(1, summed)), 1)
-        acc = gl.convert_layout(acc.to(k.dtype), wide)
-        gl.store(out + head.to(gl.int64) * n * D + to, acc, mask=gl.expand_dims(to_rows, 1) < n)
-    else:
-        sums, most_of, total_of = parts
-        part = gl.program_id(2) * gl.num_programs(1) + head
-        gl.store(sums + part * n * D + to, gl.convert_layout(acc, wide), mask=gl.expand_dims(to_rows, 1) < n)
-        gl.store(most_of + part * n + rows, most, mask=rows < n)
-        gl.store(total_of + part * n + rows, total, mask=rows < n)
+    _emit(acc, most, total, first, rows, out, parts, n, D, ROWS, SPLIT, k.dtype)
 
 
 @gluon.jit
@@ -137,7 +152,7 @@ def _feed(  # noqa: PLR0913, PLR0917 (as above)
     ROWS: gl.constexpr, KEYS: gl.constexpr, STAGES: gl.constexpr,  # noqa: N803
 ):  # fmt: skip
     """One warp: asks for the query rows, then for tiles of k and v as their places become free."""
-    q, k, v, asked, k_full, k_free, v_full, v_free = space
+    q, k, v, asked, k_full, k_free, v_full, v_free, _mine_next = space
     mbarrier.expect(asked, 2 * q_at.block_type.nbytes)
     tma.async_copy_global_to_shared(q_at, [row, 0], asked, q.index(0))
     tma.async_copy_global_to_shared(q_at, [row + ROWS, 0], asked, q.index(1))
@@ -155,7 +170,7 @@ def _feed(  # noqa: PLR0913, PLR0917 (as above)
 def _forward(  # noqa: PLR0913, PLR0917 (as above)
     q_at, k_at, v_at, out, sums, most_of, total_of, scale, n, sharing,
     D: gl.constexpr, ROWS: gl.constexpr, KEYS: gl.constexpr, STAGES: gl.constexpr, CAUSAL: gl.constexpr,  # noqa: N803
-    SPLITS: gl.constexpr,  # noqa: N803
+    TURNS: gl.constexpr, SPLIT: gl.constexpr,  # noqa: N803
 ):  # fmt: skip
     q = gl.allocate_shared_memory(q_at.dtype, [2, ROWS, D], q_at.layout)
     k = gl.allocate_shared_memory(k_at.dtype, [STAGES, KEYS, D], k_at.layout)
@@ -165,7 +180,10 @@ def _forward(  # noqa: PLR0913, PLR0917 (as above)
     k_free = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
     v_full = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
     v_free = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
+    mine_next = gl.allocate_shared_memory(gl.int64, [2, 1], mbarrier.MBarrierLayout())
     mbarrier.init(asked, count=1)
+    mbarrier.init(mine_next.index(0), count=1)
+    mbarrier.init(mine_next.index(1), count=1)
     for i in gl.static_range(STAGES):
         mbarrier.init(k_full.index(i), count=1)
         mbarrier.init(k_free.index(i), count=2)
@@ -179,18 +197,18 @@ def _forward(  # noqa: PLR0913, PLR0917 (as above)
         end = gl.minimum(n, (place + 1) * (2 * ROWS))
         whole = place * (2 * ROWS) // KEYS * KEYS
     tiles = (end + KEYS - 1) // KEYS
-    share = (tiles + SPLITS - 1) // SPLITS
+    share = (tiles + gl.num_programs(2) - 1) // gl.num_programs(2)
     begin = gl.program_id(2) * share
     some = (begin < tiles).to(gl.int32)  # a split that nothing is left for masks all of a tile: its sums weigh nothing
     begin = gl.minimum(begin, tiles - 1)
     tiles, whole, limit = gl.minimum(tiles - begin, share), whole * some, n * some
     row, key = head * n + place * (2 * ROWS), head // sharing * n + begin * KEYS
     parts, numbers = (sums, most_of, total_of), (scale, n, place, begin, tiles, whole, limit)
-    space = (q, k, v, asked, k_full, k_free, v_full, v_free)
+    space = (q, k, v, asked, k_full, k_free, v_full, v_free, mine_next)
     gl.warp_specialize(
         [
-            (_consume, (0, space, out, parts, numbers, D, ROWS, KEYS, STAGES, CAUSAL, SPLITS)),
-            (_consume, (1, space, out, parts, numbers, D, ROWS, KEYS, STAGES, CAUSAL, SPLITS)),
+            (_consume, (0, space, out, parts, numbers, D, ROWS, KEYS, STAGES, CAUSAL, TURNS, SPLIT)),
+            (_consume, (1, space, out, parts, numbers, D, ROWS, KEYS, STAGES, CAUSAL, TURNS, SPLIT)),
             (_feed, (q_at, k_at, v_at, space, row, key, tiles, ROWS, KEYS, STAGES)),
         ],
         [4, 1],
@@ -231,7 +249,7 @@ def _tiles_of(tensor: Any, rows: int, d: int) -> Any:
 def prepare(buffers: Sequence[Any], dims: tuple[int, ...], knobs: dict[str, int]) -> Callable[[], Any]:
     """The call: q, out [b,h,n,d], k, v [b,g,n,d]; dims: b, h, g, d, causal, n. Writes out itself."""
     batch, heads, kv_heads, d, causal, n = dims
-    keys, stages, splits = knobs["keys"], knobs["stages"], knobs["splits"]
+    keys, splits = knobs["keys"], knobs["splits"]
     tall = (ROWS, keys, keys)
     q, k, v = (_tiles_of(one, rows, d) for one, rows in zip(buffers, tall, strict=False))
     out, grid = buffers[3], (-(-n // (2 * ROWS)), batch * heads, splits)
@@ -239,7 +257,7 @@ def prepare(buffers: Sequence[Any], dims: tuple[int, ...], knobs: dict[str, int]
     sums, *stats = (torch.empty(count * more, device=out.device) for more in (d, 1, 1))
     scale, sharing = math.log2(math.e) / math.sqrt(d), heads // kv_heads
 
-    tiles = (d, ROWS, keys, stages, bool(causal), splits)
+    tiles = (d, ROWS, keys, STAGES[keys], bool(causal), bool(knobs["turns"]), splits > 1)
 
     def call() -> None:
         _forward[grid](q, k, v, out, sums, *stats, scale, n, sharing, *tiles, num_warps=4)
