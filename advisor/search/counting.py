@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from advisor import codec
 from advisor.errors import AdvisorError
-from advisor.kernels.gpu.counters import LIMIT_S, MORE_TIME, count_all
+from advisor.kernels.gpu.counters import LIMIT_S, MORE_TIME, count_fully
 from advisor.kernels.gpu.counts import Counting, NoCounters, counting
 from advisor.records import Choice, Problem
 from advisor.search.log import Log, read
@@ -56,7 +56,7 @@ def count_winners(
 def _counted(request: Request, winners: Sequence[tuple[Problem, Choice]], limit_s: float) -> Sequence[object]:
     """What counting gives; an error of ours or the system's, as of a full disk, is a reason for no counters."""
     try:
-        return count_all(request.machine.gpus[0], request.spec, request.variants, winners, limit_s)
+        return count_fully(request.machine.gpus[0], request.spec, request.variants, winners, limit_s)
     except (AdvisorError, OSError) as error:
         none = NoCounters(f"counting was not possible: {error}", "mend that, then tune with --resume and --counters")
         return [none] * len(winners)

@@ -45,13 +45,22 @@ noticed."""
 LIMIT_S = 90.0
 """Wall-clock limit of one counting: importing, compiling and checking take seconds, and ncu waits for other ncus."""
 
+LEAST_S = 10.0
+"""Less than this is not worth a further program."""
+
 MORE_TIME = "tune again with a larger --budget"
 """The remedy where the time for counting was short, not the profiler slow."""
 
 Counted = Counters | NoCounters
 Wanted = tuple[Problem, Choice]
-Tool = tuple[str, Sequence[ncu.Metric]]
-"""The path of ncu, and what it counts."""
+
+
+class Tool(NamedTuple):
+    """The path of ncu, what it counts, and of how many calls."""
+
+    path: str
+    metrics: Sequence[ncu.Metric]
+    calls: int
 
 
 def count(
@@ -67,7 +76,7 @@ def count_all(
     variants: Sequence[Variant],
     wanted: Sequence[Wanted],
     limit_s: float = LIMIT_S,
-    metrics: Sequence[ncu.Metric] = ncu.METRICS,
+    metrics: Sequence[ncu.Metric] = ncu.CORE,
 ) -> tuple[Counted, ...]:
     """Count what one call of each choice does on its problem, in one small program under ncu for each regime.
 
@@ -92,10 +101,45 @@ def count_all(
     refused: NoCounters | None = None
     for regime in dict.fromkeys(problem.regime for problem, _ in wanted):
         own = [one for one in dict.fromkeys(wanted) if one[0].regime == regime]
-        known = [refused] * len(own) if refused else _of_regime((program, metrics), gpu, spec, variants, own, limit_s)
+        by = Tool(program, metrics, 1 if set(metrics) - set(ncu.CORE) else CALLS)  # many passes, and figures that stay
+        known = [refused] * len(own) if refused else _of_regime(by, gpu, spec, variants, own, limit_s)
         found.update(zip(own, known, strict=True))
         refused = next((one for one in known if isinstance(one, NoCounters) and one.everywhere), None)
     return tuple(found[one] for one in wanted)
+
+
+def count_fully(
+    gpu: Gpu, spec: KernelSpec, variants: Sequence[Variant], wanted: Sequence[Wanted], limit_s: float = LIMIT_S
+) -> tuple[Counted, ...]:
+    """What `count_all` counts, and with the time that is left what explains it: ncu.DETAIL takes many passes, and where
+    they do not end in time the first figures stand. Args: as of `count_all`; `limit_s` is of both.
+    """
+    begun = time.monotonic()
+    first = dict(zip(wanted, count_all(gpu, spec, variants, wanted, limit_s), strict=True))
+    able = [one for one in first if isinstance(first[one], Counters)]
+    left_s = limit_s - (time.monotonic() - begun)
+    if able and left_s >= LEAST_S:
+        more = count_all(gpu, spec, variants, able, left_s, ncu.DETAIL)
+        first.update((one, joined(first[one], detail)) for one, detail in zip(able, more, strict=True))
+    return tuple(first[one] for one in wanted)
+
+
+def joined(first: Counted, detail: Counted) -> Counted:
+    """The first figures with those that only `detail` has, where both are of the same kernels."""
+    if isinstance(first, NoCounters) or isinstance(detail, NoCounters):
+        return first
+    if [one.name for one in first.kernels] != [one.name for one in detail.kernels]:
+        return first
+    kernels = tuple(_filled(one, more) for one, more in zip(first.kernels, detail.kernels, strict=True))
+    passes = max(filter(None, (first.passes, detail.passes)), default=None)
+    return first._replace(
+        call=in_total(kernels), kernels=kernels, seconds=round(first.seconds + detail.seconds, 3), passes=passes
+    )
+
+
+def _filled(one: Kernel, more: Kernel) -> Kernel:
+    lacking = {name: value for name, value in more._asdict().items() if getattr(one, name) is None}
+    return one._replace(**lacking)
 
 
 def attempt(gpu: Gpu, limit_s: float = LIMIT_S) -> Counted:
@@ -107,7 +151,7 @@ def attempt(gpu: Gpu, limit_s: float = LIMIT_S) -> Counted:
         choice = gpu_default(gpu, spec, found, problem, tools)
     except AdvisorError as error:
         return NoCounters(str(error), "", everywhere=False)
-    return count_all(gpu, spec, found, ((problem, choice),), limit_s)[0]
+    return count_all(gpu, spec, found, ((problem, choice),), limit_s, ncu.ONE)[0]
 
 
 # --- running ---
@@ -156,7 +200,7 @@ def _of_regime(
         caches = "flushed" if ncu.CACHES[regime] == "all" else "kept"
         seconds = (time.monotonic() - begun) / len(trials)
         for one, seen in zip(trials, each, strict=True):
-            found[one] = seen if isinstance(seen, NoCounters) else _of_seen(seen, caches, tool(by[0]), seconds)
+            found[one] = seen if isinstance(seen, NoCounters) else _of_seen(seen, caches, tool(by.path), seconds)
     return [found[one] for one in wanted]
 
 
@@ -170,9 +214,9 @@ def _run(by: Tool, regime: str, hello: Hello, trials: Sequence[Trial], limit_s: 
         with open(os.path.join(folder, ASKED), "wb") as file:
             file.writelines([encode(hello), *map(encode, trials)])
         log_path = os.path.join(folder, "log")
-        limits = [str(CALLS), str(max(1, round(limit_s)))]
+        limits = [str(by.calls), str(max(1, round(limit_s)))]
         target = [sys.executable, "-P", "-m", "advisor.kernels.gpu.counted", folder, *limits]
-        command = ncu.command(by[0], regime, log_path, target, by[1])
+        command = ncu.command(by.path, regime, log_path, target, by.metrics)
         status, printed = run(command, limit_s, variables=_variables(hello.uuid))
         log, said = _read(log_path), _read(os.path.join(folder, REPLIES))
     return Ran(status, f"{printed}\n{log}", tuple(map(_reply, said.splitlines())), limit_s)

@@ -55,18 +55,23 @@ RATIOS = (
 STALLS = tuple(
     Metric(reason, f"smsp__average_warps_issue_stalled_{reason}_per_issue_active.ratio")
     for reason in (
-        *("long_scoreboard", "short_scoreboard", "barrier", "wait", "lg_throttle", "mio_throttle", "tex_throttle"),
-        *("math_pipe_throttle", "membar", "drain", "branch_resolving", "dispatch_stall", "no_instruction", "imc_miss"),
-        *("sleeping", "misc", "gmma"),
+        *("long_scoreboard", "short_scoreboard", "barrier", "wait"),
+        *("lg_throttle", "mio_throttle", "math_pipe_throttle", "membar"),
     )
 )
-"""Warps that wait, by what they wait for, per cycle in which one was issued. Those that were issued, and those that
-could have been when another was, wait for nothing. Source: as above, "Warp Stall Reasons"; gmma is Hopper's alone."""
+"""Warps that wait, by what they wait for, per cycle in which one was issued: those reasons of many that a mapping of
+threads or a tile decides. Source: as above, "Warp Stall Reasons"."""
 
 METRICS = SUMMED + RATIOS + STALLS
 
 CORE = SUMMED + RATIOS[:2]
 """What is counted in one pass on an H200: ncu runs a kernel dozens of times for all of METRICS."""
+
+DETAIL = (SUMMED[0], *RATIOS[2:], *STALLS)
+"""What explains it, in passes of its own."""
+
+ONE = SUMMED[1:2]
+"""Enough to see whether counters can be had."""
 
 NAME, GRID, PASSES = "Kernel Name", "Grid Size", "profiler__replayer_passes"
 """Columns of the raw page beside the metrics."""

@@ -359,6 +359,41 @@ def test_counters_come_back_from_a_log_as_they_went_and_those_of_older_logs_too(
     assert from_json(Counters, old).call == Kernel("a", 1.0)
 
 
+def made(*kernels, passes=1):
+    return Counters(counts.in_total(kernels), kernels, 3, "kept", "ncu", 1.0, passes)
+
+
+NONE = NoCounters("no time", "")
+CORE = made(Kernel("a", 1.0, 5.0), Kernel("b", 2.0, 6.0))
+DETAIL = made(Kernel("a", 7.0, read_sector_bytes=8.0), Kernel("b", 9.0, stalls=(("wait", 1.0),)), passes=20)
+
+
+def test_what_explains_a_call_stands_beside_what_was_counted_first():
+    found = counters.joined(CORE, DETAIL)
+    assert found.kernels == (
+        Kernel("a", 1.0, 5.0, read_sector_bytes=8.0),
+        Kernel("b", 2.0, 6.0, stalls=(("wait", 1.0),)),
+    )
+    assert found.call == Kernel("a + b", 3.0, 11.0, stalls=(("wait", 1.0),))
+    assert (found.passes, found.seconds) == (20, 2.0)
+    for other in (NONE, made(Kernel("a"))):
+        assert counters.joined(CORE, other) == CORE
+    assert counters.joined(NONE, DETAIL) == NONE
+
+
+@pytest.mark.parametrize(("limit_s", "programs"), [(60.0, 2), (counters.LEAST_S - 1, 1)])
+def test_first_figures_stand_whatever_comes_of_those_that_take_many_passes(monkeypatch, limit_s, programs):
+    asked = []
+
+    def count_all(gpu, spec, variants, wanted, limit_s, metrics=ncu.CORE):
+        asked.append((list(wanted), metrics))
+        return tuple(NONE if metrics == ncu.DETAIL or one == "none" else CORE for one in wanted)
+
+    monkeypatch.setattr(counters, "count_all", count_all)
+    assert counters.count_fully(H200, DECODE, VARIANTS, ["one", "none"], limit_s) == (CORE, NONE)
+    assert asked == [(["one", "none"], ncu.CORE), (["one"], ncu.DETAIL)][:programs]
+
+
 def test_a_sum_with_an_unknown_part_is_unknown():
     whole = counts.in_total([Kernel("a", 1.0, 5.0, achieved_occupancy=0.5), Kernel("b", 2.0, achieved_occupancy=0.1)])
     assert whole == Kernel("a + b", 3.0, None, achieved_occupancy=0.1)
