@@ -154,8 +154,8 @@ def functions(path: Path) -> list[tuple[str, int, int]]:
 
 
 def on_device(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
-    """Whether it is a function of Triton's, which takes pointers and sizes one by one."""
-    return any(ast.unparse(one).startswith("triton.jit") for one in node.decorator_list)
+    """Whether it is a function of Triton's or of its lower language, which takes pointers and sizes one by one."""
+    return any(ast.unparse(one).startswith(("triton.jit", "gluon.jit")) for one in node.decorator_list)
 
 
 def has_commands(path: Path) -> bool:
