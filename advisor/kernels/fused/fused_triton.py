@@ -1,6 +1,6 @@
 """variant {
   "idea": "tiles through Triton: forward keeps lse and delta, then gk and gv by columns, gq by rows or by atomic sums",
-  "language": "triton", "symbol": "prepare", "dtypes": ["float16", "bfloat16"], "requires": ["sm_80"],
+  "language": "triton", "symbol": "prepare", "dtypes": ["float16", "bfloat16"], "requires": ["sm_90"],
   "arithmetic": "cache",
   "run_knobs": {"own": [64, 128], "step": [32, 64], "gq_atomic": [0, 1], "splits": [1, 2, 4, 8]},
   "defaults": {"own": 128, "step": 32, "gq_atomic": 0, "splits": 1},
@@ -29,6 +29,7 @@ from typing import Any, NamedTuple
 import torch
 import triton
 import triton.language as tl
+from triton.tools.tensor_descriptor import TensorDescriptor
 
 STEP = 64
 """Rows of k and v at a time where a program owns query rows."""
@@ -169,7 +170,7 @@ def _weigh(  # noqa: PLR0913, PLR0917
 
 @triton.jit
 def _columns_of_head(  # noqa: PLR0913, PLR0917
-    gk, gv, keys, values, columns, q, gout, stats, sums, scale, root, n, first, end,
+    gk, gv, keys, values, columns, q, gout, stats, sums, above, scale, root, n, first, end,
     D: tl.constexpr, STEP: tl.constexpr, CAUSAL: tl.constexpr, MASKED: tl.constexpr, ATOMIC: tl.constexpr,  # noqa: N803
 ):  # fmt: skip
     """Query rows first .. end of one head into the sums of a tile of columns."""
@@ -190,8 +191,7 @@ def _columns_of_head(  # noqa: PLR0913, PLR0917
         gk = tl.dot(s, query, gk)
         if ATOMIC:
             s = tl.where(columns[:, None] < n, s, 0.0)  # a weight past the end of the columns may be infinite
-            at = sums + rows[:, None].to(tl.int64) * D + tl.arange(0, D)[None, :]
-            tl.atomic_add(at, tl.dot(tl.trans(s), keys) * root, mask=rows[:, None] < n, sem="relaxed")
+            sums.atomic_add([above + start, 0], tl.dot(tl.trans(s), keys) * root)  # zeros past the end of a head
     return gk, gv
 
 
@@ -216,21 +216,21 @@ def _columns(  # noqa: PLR0913, PLR0917
     for shared in range(sharing):
         head = group * sharing + shared
         at = head * n * D
-        own, kept = head * 2 * n + stats, sums + at
+        own, above = head * 2 * n + stats, (head * n).to(tl.int32)
         if CAUSAL:
             gk, gv = _columns_of_head(
-                gk, gv, keys, values, columns, q + at, gout + at, own, kept, scale, root, n,
+                gk, gv, keys, values, columns, q + at, gout + at, own, sums, above, scale, root, n,
                 tl.maximum(first, low), tl.minimum(diagonal, high),
                 D, STEP, CAUSAL, True, ATOMIC,
             )  # fmt: skip
         gk, gv = _columns_of_head(
-            gk, gv, keys, values, columns, q + at, gout + at, own, kept, scale, root, n,
+            gk, gv, keys, values, columns, q + at, gout + at, own, sums, above, scale, root, n,
             tl.maximum(diagonal, low), tl.minimum(whole, high),
             D, STEP, CAUSAL, False, ATOMIC,
         )  # fmt: skip
         if not EVEN:
             gk, gv = _columns_of_head(
-                gk, gv, keys, values, columns, q + at, gout + at, own, kept, scale, root, n,
+                gk, gv, keys, values, columns, q + at, gout + at, own, sums, above, scale, root, n,
                 tl.maximum(whole, low), high,
                 D, STEP, CAUSAL, True, ATOMIC,
             )  # fmt: skip
@@ -379,12 +379,14 @@ def _gradients(task: _Task, buffers: Sequence[Any]) -> None:
     q, k, v, gout, _, gq, gk, gv = buffers
     (own, warps), atomic, root = task.tile, task.knobs["gq_atomic"], 1 / math.sqrt(task.d)
     causal, even = task.causal, task.is_even
+    sums, step = task.parts, task.knobs["step"]
     if atomic:
         task.parts.zero_()
+        sums = TensorDescriptor.from_tensor(task.parts.view(-1, task.d), [step, task.d])
     tiles, part, set_up = triton.cdiv(task.n, own), sum(task.sizes), {"num_warps": warps, "num_stages": 2}
     given = (part, root * math.log2(math.e), root, task.n, task.heads // task.kv_heads, task.d, own)
     _columns[tiles, task.batch * task.kv_heads, 1](
-        q, k, v, gout, task.stats, task.parts, gk, gv, *given, task.knobs["step"], causal, atomic, 1, even, **set_up
+        q, k, v, gout, task.stats, sums, gk, gv, *given, step, causal, atomic, 1, even, **set_up
     )
     if atomic:
         gq.view(-1).copy_(task.parts)
