@@ -38,7 +38,6 @@ PRODUCTS = {"float32": "multiply_tf32(c, a, b0, b1);", "float64": ""}
 SPLIT = {"ADV_BM": 32, "ADV_BN": 32, "splits": 4}
 CASES = (
     ("packed", "float64", PAPER, (1, 17), {}),
-    ("lane_shared", "float64", ODD, (2, 17), {}),
     ("lane_shared", "float32", {**WIDE, "head_dim": 80}, (17,), {"ADV_THREADS": 256}),
     ("lane_global", "float32", ODD, (1, 33), {}),
     ("tiled_fma", "float32", GROUPED, (65, 131), {"ADV_BM": 16, "ADV_BN": 32, "splits": 2}),
