@@ -17,7 +17,7 @@
   "then": [{"symbol": "backward_tiles", "grid": ["tiles", "batch * heads", "2"], "block": "32 * ADV_TILES * ADV_SPLITS",
             "shared": "tile_bytes"}],
   "workspace": "2 * batch * heads * n * real_bytes",
-  "mapping": "tiled: a warp takes sixteen rows, warps of one tile share what streams by through shared memory", "rank": 20
+  "mapping": "tiled: a warp takes sixteen rows, warps of one tile share what streams by through shared memory", "rank": 18
 } */
 #include "tensor.cuh"
 
