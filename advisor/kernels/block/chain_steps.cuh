@@ -1,10 +1,7 @@
-/* Steps of the chains by tiles: all but attention, which each has its own way. Macros: ADV_D, and ADV_TM, the side of a
-   thread's square of results. */
+/* Steps of the chains by tiles: all but attention, which each has its own way. Macros: ADV_D; TILE(COUNT): what takes a
+   tile of so many products, as `tile` of products.cuh does. */
 #include "chain.cuh"
 #include "held_row.cuh"
-#ifndef ADV_TM
-#define ADV_TM 4
-#endif
 
 INLINE void first_norm(const Chain &c, const store *x, const store *g1) {
   const wide row = blockIdx.x;
@@ -20,8 +17,7 @@ INLINE void second_norm(const Chain &c, const store *g2) {
 template <typename Done>
 INLINE void product_of(const real *a, const store *w, wide rows, wide columns, int inner, Done done) {
   const store *const one[1] = {w};
-  tile<ADV_TM, ADV_TM, 1>(a, one, int(rows), int(columns), inner,
-                          [=](int row, int column, const real *sums) { done(row, column, sums[0]); });
+  TILE(1)(a, one, int(rows), int(columns), inner, [=](int row, int column, const real *sums) { done(row, column, sums[0]); });
 }
 
 INLINE void add_mixed(const Chain &c, const store *x, const store *wo, int d_model) {
@@ -33,7 +29,8 @@ INLINE void add_mixed(const Chain &c, const store *x, const store *wo, int d_mod
 }
 
 INLINE void gate_all(const Chain &c, const store *wg, const store *wu, int d_ff, int d_model) {
-  gated_tile<ADV_TM, 4>(c.normal, wg, wu, c.h, int(c.rows), d_ff, d_model);
+  const store *const both[2] = {wg, wu};
+  TILE(2)(c.normal, both, int(c.rows), d_ff, d_model, Gate{c.h, d_ff});
 }
 
 INLINE void add_inner(const Chain &c, const store *wd, store *y, int d_ff, int d_model) {

@@ -1,16 +1,16 @@
 /* variant {
-  "idea": "as chain_tiled, with attention on the tensor cores in the accuracy of the arithmetic: float64 as it is, float32 in parts",
+  "idea": "as chain_tiled, all products on the tensor cores in the accuracy of the arithmetic: float64 as it is, float32 in parts",
   "language": "cuda", "symbol": "block_tensor_norm",
   "dtypes": ["float64", "float32", "bfloat16", "float16"], "requires": ["sm_90"],
   "macros": {"ADV_HD": "head_dim", "ADV_D": "d_model"},
-  "build_knobs": {"ADV_TM": [2, 4], "ADV_TILES": [1, 2, 4], "ADV_SPLITS": [1, 4], "ADV_STEP": [32], "ADV_STAGES": [1]},
-  "defaults": {"ADV_TM": 4, "ADV_TILES": 2, "ADV_SPLITS": 1, "ADV_STEP": 32, "ADV_STAGES": 1},
+  "build_knobs": {"ADV_TILES": [1, 2, 4], "ADV_SPLITS": [1, 4], "ADV_STEP": [32], "ADV_STAGES": [1]},
+  "defaults": {"ADV_TILES": 2, "ADV_SPLITS": 1, "ADV_STEP": 32, "ADV_STAGES": 1},
   "valid": ["head_dim == 64 or head_dim == 128", "item_bytes > 2 or d_model * d_ff <= 1048576", "d_model <= 16384",
             "ADV_TILES * ADV_SPLITS <= 8", "batch * heads <= 65535"],
   "reads": "batch * n * (4 * d_model + out * heads * head_dim + 2 * d_model + out * d_ff + (wide_all + wide_ff) * d_model) + down * d_model * (all + heads * head_dim + 3 * d_ff) + batch * heads * ((n + tall - 1) // tall) * n * 2 * head_dim",
   "writes": "batch * n * (4 * d_model + (2 * heads + 2 * kv_heads) * head_dim + d_ff)",
   "derived": {
-    "side": "16 * ADV_TM", "all": "(heads + 2 * kv_heads) * head_dim", "down": "(batch * n + side - 1) // side",
+    "side": "64", "all": "(heads + 2 * kv_heads) * head_dim", "down": "(batch * n + side - 1) // side",
     "wide_all": "(all + side - 1) // side", "wide_ff": "(d_ff + 63) // 64", "out": "(d_model + side - 1) // side",
     "tall": "16 * ADV_TILES"
   },
@@ -25,11 +25,12 @@
     {"symbol": "block_tensor_down", "grid": ["out", "down"], "block": "256"}
   ],
   "workspace": "(batch * n * (2 * d_model + all + heads * head_dim + d_ff) + 16) * real_bytes",
-  "mapping": "norms: a block a row; products: 16 x 16 threads a tile of outputs; attention: a warp takes sixteen rows of a tile, warps of one tile share the keys",
+  "mapping": "norms: a block a row; products: eight warps a tile of 64 x 64 outputs; attention: a warp takes sixteen rows of a tile, warps of one tile share the keys",
   "rank": 30
 } */
+#define TILE(COUNT) tensor_tile<COUNT>
+#include "tensor_products.cuh"
 #include "chain_steps.cuh"
-#include "tensor_tiles.cuh"
 
 #define LAUNCHED ARGUMENTS, int side, int all_, int down, int wide_all, int wide_ff, int out, int tall
 

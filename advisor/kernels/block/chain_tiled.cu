@@ -25,6 +25,10 @@
   "mapping": "norms: a block a row; products: 16 x 16 threads a tile of outputs; attention: ADV_LANES lanes a query row, keys and values in shared memory",
   "rank": 40
 } */
+#ifndef ADV_TM
+#define ADV_TM 4
+#endif
+#define TILE(COUNT) tile<ADV_TM, COUNT == 2 ? 4 : ADV_TM, COUNT>
 #include "chain_steps.cuh"
 #ifndef ADV_LANES
 #define ADV_LANES 4

@@ -78,13 +78,14 @@ INLINE void tile(const A *a, const store *const (&b)[PRODUCTS], int rows, int co
     }
 }
 
-/* h = silu(x wg^T) (x wu^T) of this block's tile: both products of a tile, the gate at their end. h [rows][f]. */
-template <int TM, int TN, typename X>
-INLINE void gated_tile(const X *x, const store *wg, const store *wu, real *h, int rows, int f, int d) {
-  const store *const both[2] = {wg, wu};
-  tile<TM, TN, 2>(x, both, rows, f, d,
-                  [=](int row, int column, const real *sums) { h[wide(row) * f + column] = silu(sums[0]) * sums[1]; });
-}
+/* What is done with both inner products of an MLP: h = silu(a) b, [rows][f]. */
+struct Gate {
+  real *h;
+  int f;
+  INLINE void operator()(int row, int column, const real *sums) const {
+    h[wide(row) * f + column] = silu(sums[0]) * sums[1];
+  }
+};
 
 /* The dot product of two rows by one thread. */
 template <typename A> INLINE real dot(const A *a, const store *b, int length) {

@@ -3,6 +3,7 @@
 import pytest
 from emulation import needs_compiler
 from layer_fixtures import needs_torch, of_torch, worst_share
+from tile_assembler import TENSOR_TILES
 
 KERNEL = "mlp"
 ODD, EVEN = {"batch": 1, "d_model": 35, "d_ff": 37}, {"batch": 2, "d_model": 72, "d_ff": 40}
@@ -15,12 +16,13 @@ ODD, EVEN = {"batch": 1, "d_model": 35, "d_ff": 37}, {"batch": 2, "d_model": 72,
         ("naive_packed", "float64", ODD, (1, 66), {}),
         ("naive_lane", "float32", ODD, (1, 33), {}),
         ("tiled", "float64", ODD, (1, 66), {"ADV_TM": 2}),
+        ("tiled_tensor", "float32", ODD, (1, 66), {}),
         ("few_warp", "float16", EVEN, (1, 2, 3, 4), {}),
         ("few_warp", "float64", ODD, (1, 2, 3, 8), {"ADV_WARPS": 8, "ADV_UNROLL": 8}),
     ],
 )
 def test_a_cuda_variant_computes_the_dnf(tmp_path, name, dtype, shape, sizes, knobs):
-    assert worst_share(tmp_path, KERNEL, name, dtype, shape, sizes, **knobs) < 1
+    assert worst_share(tmp_path, KERNEL, name, dtype, shape, sizes, TENSOR_TILES, **knobs) < 1
 
 
 @needs_torch
