@@ -282,7 +282,8 @@ def _notes(config: Mapping[str, Any], without: Mapping[str, str]) -> tuple[str, 
         found.append("the model normalises by LayerNorm, the kernels by RMSNorm: shape and traffic are the model's")
     window = config.get("sliding_window")
     if _is_many(window) and config.get("use_sliding_window", True):
-        found.append(f"layers with a sliding window look back over {many(window or 0, 'row')} only: there n is at most that")
+        rows = many(window or 0, "row")
+        found.append(f"layers with a sliding window look back over {rows} only: there n is at most that")
     named = config.get("dtype") or config.get("torch_dtype")
     if named and _dtype(config) is None:
         found.append(f"no kernel here has the model's dtype {str(named)[:40]}: float32 is taken")

@@ -16,6 +16,7 @@ from advisor.pipeline import Where, kernel_names, load, served
 from advisor.policy.single import Single, Timing, phases_of, single
 from advisor.policy.timings import Current, of_log, of_sections
 from advisor.search.log import NAMES
+from advisor.words import many
 
 if TYPE_CHECKING:
     from advisor.answers import Answer
@@ -93,7 +94,7 @@ def last_tuned(policy: Policy, answers: Sequence[tuple[Answer, int]]) -> tuple[l
         return all_of_them, ""
     last = made.index(max(made))
     asked = questions_of(answers)
-    told = f"{asked[last].label}, tuned last of {len(asked)} shapes; the others: "
+    told = f"{asked[last].label}, tuned last of {many(len(asked), 'shape')}; the others: "
     return [all_of_them[last]], told + ", ".join(q.label for i, q in enumerate(asked) if i != last)
 
 

@@ -94,7 +94,7 @@ def test_the_command_answers_from_the_table_and_for_another_driver_only_by_force
 
 
 def test_its_table_is_checked_on_the_device(tuned, made_up):
-    """The device's own rows, timed by its worker beside the default choice; stale where its driver is another branch."""
+    """The device's own rows, timed by its worker beside the default choice; stale with another branch of the driver."""
     site, *_ = tuned
     done = site.advisor("check", "--device", "cuda:0", "--budget", "20s", "--json", **made_up)
     found = json.loads(done.out)
