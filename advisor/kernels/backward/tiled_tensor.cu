@@ -3,7 +3,7 @@
   "language": "cuda", "symbol": "backward_first", "dtypes": ["float64", "float32"], "requires": ["sm_90"],
   "macros": {"ADV_HD": "head_dim"},
   "build_knobs": {"ADV_TILES": [1, 2, 4], "ADV_SPLITS": [1, 2, 4, 8], "ADV_STEP": [16, 32], "ADV_STAGES": [1, 2]},
-  "defaults": {"ADV_TILES": 2, "ADV_SPLITS": 2, "ADV_STEP": 32, "ADV_STAGES": 1},
+  "defaults": {"ADV_TILES": 2, "ADV_SPLITS": 4, "ADV_STEP": 16, "ADV_STAGES": 1},
   "valid": ["head_dim == 64 or head_dim == 128", "ADV_TILES * ADV_SPLITS >= 4 and ADV_TILES * ADV_SPLITS <= 8",
             "(32 * ADV_TILES + 2 * ADV_SPLITS * ADV_STEP * ADV_STAGES) * (head_dim * item_bytes + 16) <= 232448"],
   "reads": "batch * n * (head_dim * (6 * heads + 4 * kv_heads) + 5 * heads)",
