@@ -35,17 +35,18 @@ PRODUCT = "void product(float (&c)[4], const unsigned (&a)[4], unsigned b0, unsi
 PRODUCTS = {"float32": "multiply_tf32(c, a, b0, b1);", "float64": ""}
 """What the tensor cores' product of float sums is in a dtype; others are of 16 bits."""
 
-SPLIT = {"ADV_BM": 32, "ADV_BN": 32, "splits": 4}
+SMALL = {"ADV_BM": 16, "ADV_BN": 32}
+"""Tiles of one warp: 131 keys are four splits of them, one key is none."""
+
 CASES = (
     ("packed", "float64", PAPER, (1, 17), {}),
     ("lane_shared", "float32", {**WIDE, "head_dim": 80}, (17,), {"ADV_THREADS": 256}),
     ("lane_global", "float32", ODD, (1, 33), {}),
-    ("tiled_fma", "float32", GROUPED, (65, 131), {"ADV_BM": 16, "ADV_BN": 32, "splits": 2}),
+    ("tiled_fma", "float32", GROUPED, (1, 131), SMALL),
     ("tiled_fma", "float64", WIDE, (65,), {"ADV_BM": 64, "ADV_BN": 32}),
-    ("tiled_dmma", "float64", GROUPED, (97, 131), SPLIT),
-    ("tiled_tf32", "float32", GROUPED, (97, 131), SPLIT),
-    ("tiled_tf32", "float32", PAPER, (1, 17), {"ADV_BM": 16, "ADV_BN": 32}),
-    ("tiled_mma", "bfloat16", GROUPED, (97, 131), SPLIT),
+    ("tiled_dmma", "float64", GROUPED, (1, 131), SMALL),
+    ("tiled_tf32", "float32", GROUPED, (1, 131), SMALL),
+    ("tiled_mma", "bfloat16", GROUPED, (1, 131), SMALL),
     ("tiled_mma", "float16", WIDE, (131,), {"ADV_BM": 64, "ADV_BN": 64}),
 )
 
