@@ -28,13 +28,11 @@ PLAIN = (
     ("fused_two_atomics_one_lane", SHARED, "float64"),
     ("fused_two_atomics_recomputed_packed", SHARED, "float32"),
     ("fused_two_atomics_lane", SHARED, "float32"),
-    ("fused_gv_columns_packed", SHARED, "float32"),
-    ("fused_no_atomic_recomputed_packed", SHARED, "float64"),
 )
 OTHERS = sorted({name for name in CUDA if "tiled" not in name} - {name for name, _, _ in PLAIN})
 
 TILED = (
-    ("tiled", "float64", PAPER, (70,), {"ADV_TILES": 2, "ADV_SPLITS": 2, "ADV_STEP": 16}),
+    ("tiled", "float64", {**PAPER, "batch": 1}, (70,), {"ADV_TILES": 2, "ADV_SPLITS": 2, "ADV_STEP": 16}),
     ("tiled", "float32", CAUSAL, (1, 67), {"ADV_TILES": 1, "ADV_SPLITS": 4, "ADV_STEP": 16, "ADV_STAGES": 2}),
     ("pair_tiled", "float64", CAUSAL, (67,), {"ADV_TILES": 2, "ADV_SPLITS": 2, "ADV_STEP": 32, "ADV_STAGES": 2}),
     ("tiled_gq_atomic", "float64", CAUSAL, (67,), {"ADV_TILES": 2, "ADV_SPLITS": 4, "ADV_STEP": 16}),
