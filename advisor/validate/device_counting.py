@@ -50,22 +50,10 @@ COUNT_CALLS = 15
 """Calls that counting costs: the check, three that warm up, three that are counted, one pass each, and the flushing and
 putting back between them."""
 
-WAITS = (
-    *ncu.SUMMED[:1],
-    *(one for one in ncu.RATIOS if one.field in ("read_sector_bytes", "written_sector_bytes")),
-    *(
-        one
-        for one in ncu.STALLS
-        if one.field
-        in ("long_scoreboard", "lg_throttle", "mio_throttle", "barrier", "wait", "math_pipe_throttle", "membar")
-    ),
-)
-"""What explains a time: bytes that are used of a sector, and the waits that decide. Many passes."""
-
 EXPLAIN_FIRST = ("fused", "backward", "forward")
 """Kernels in the order in which their times want explaining."""
 
-EXPLAIN_N, EXPLAIN_CALLS = 512, 120
+EXPLAIN_N, EXPLAIN_CALLS = 512, 60
 """Where that is counted, and the calls that it costs."""
 
 COUNT_START_S = 9.0
@@ -200,7 +188,7 @@ def _explain(run: Run, named: dict[str, Job], wanted: Sequence[Wanted], lab: Lab
     chain = {kernel: named[kernel] for kernel in EXPLAIN_FIRST[: _starts(seconds)] if kernel in named}
     cells = {problem: run.wanted[problem] for job in chain.values() for problem in job.problems}
     picked = to_explain(wanted, cells, run.found.series, seconds - COUNT_START_S * len(chain))
-    _programs(run, Asked(chain, picked, WAITS, kept.waits), lab, kept, until)
+    _programs(run, Asked(chain, picked, ncu.DETAIL, kept.waits), lab, kept, until)
 
 
 class Asked(NamedTuple):
