@@ -3,15 +3,9 @@
 #include "chain.cuh"
 #include "held_row.cuh"
 
-INLINE void first_norm(const Chain &c, const store *x, const store *g1) {
-  const wide row = blockIdx.x;
-  norm_row<256>(x + row * ADV_D, g1, c.normal + row * ADV_D, threadIdx.x, true);
-}
+INLINE void first_norm(const Chain &c, const store *x, const store *g1) { norm_rows(x, g1, c.normal, c.rows); }
 
-INLINE void second_norm(const Chain &c, const store *g2) {
-  const wide row = blockIdx.x;
-  norm_row<256>(c.middle + row * ADV_D, g2, c.normal + row * ADV_D, threadIdx.x, true);
-}
+INLINE void second_norm(const Chain &c, const store *g2) { norm_rows(c.middle, g2, c.normal, c.rows); }
 
 /* This block's tile of a w^T, a [rows][inner], w [columns][inner]: done(row, column, sum). */
 template <typename Done>

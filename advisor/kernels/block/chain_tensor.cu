@@ -12,27 +12,28 @@
   "derived": {
     "side": "64", "all": "(heads + 2 * kv_heads) * head_dim", "down": "(batch * n + side - 1) // side",
     "wide_all": "(all + side - 1) // side", "wide_ff": "(d_ff + 63) // 64", "out": "(d_model + side - 1) // side",
-    "tall": "16 * ADV_TILES"
+    "tall": "16 * ADV_TILES",
+    "norms": "(batch * n * (32 + 224 * (d_model > 1024)) + 255) // 256"
   },
-  "grid": ["batch * n"], "block": "256",
+  "grid": ["norms"], "block": "256",
   "then": [
     {"symbol": "block_tensor_project", "grid": ["wide_all", "down"], "block": "256"},
     {"symbol": "block_tensor_attend", "grid": ["(n + tall - 1) // tall", "batch * heads"], "block": "32 * ADV_TILES * ADV_SPLITS",
      "shared": "(tall + 2 * ADV_SPLITS * ADV_STEP) * (head_dim * real_bytes + 16)"},
     {"symbol": "block_tensor_mix", "grid": ["out", "down"], "block": "256"},
-    {"symbol": "block_tensor_norm_again", "grid": ["batch * n"], "block": "256"},
+    {"symbol": "block_tensor_norm_again", "grid": ["norms"], "block": "256"},
     {"symbol": "block_tensor_gate", "grid": ["wide_ff", "down"], "block": "256"},
     {"symbol": "block_tensor_down", "grid": ["out", "down"], "block": "256"}
   ],
   "workspace": "(batch * n * (2 * d_model + all + heads * head_dim + d_ff) + 16) * real_bytes",
-  "mapping": "norms: a block a row; products: eight warps a tile of 64 x 64 outputs; attention: a warp takes sixteen rows of a tile, warps of one tile share the keys",
+  "mapping": "norms: a warp a row, a block where rows are wide; products: eight warps a tile of 64 x 64 outputs; attention: a warp takes sixteen rows of a tile, warps of one tile share the keys",
   "rank": 30
 } */
 #define TILE(COUNT) tensor_tile<COUNT>
 #include "tensor_products.cuh"
 #include "chain_steps.cuh"
 
-#define LAUNCHED ARGUMENTS, int side, int all_, int down, int wide_all, int wide_ff, int out, int tall
+#define LAUNCHED ARGUMENTS, int side, int all_, int down, int wide_all, int wide_ff, int out, int tall, int norms
 
 /* What a lane knows of the two rows that it has a part of, beside their sums. */
 struct Running { real most[2], total[2]; };

@@ -10,19 +10,20 @@
   "derived": {
     "side": "16 * ADV_TM", "all": "(heads + 2 * kv_heads) * head_dim", "down": "(batch * n + side - 1) // side",
     "wide_all": "(all + side - 1) // side", "wide_ff": "(d_ff + 63) // 64", "out": "(d_model + side - 1) // side",
-    "tall": "128 // ADV_LANES * (1 + ((head_dim + ADV_LANES - 1) // ADV_LANES * real_bytes <= 128))"
+    "tall": "128 // ADV_LANES * (1 + ((head_dim + ADV_LANES - 1) // ADV_LANES * real_bytes <= 128))",
+    "norms": "(batch * n * (32 + 224 * (d_model > 1024)) + 255) // 256"
   },
-  "grid": ["batch * n"], "block": "256",
+  "grid": ["norms"], "block": "256",
   "then": [
     {"symbol": "block_tiled_project", "grid": ["wide_all", "down"], "block": "256"},
     {"symbol": "block_tiled_attend", "grid": ["(n + tall - 1) // tall", "batch * heads"], "block": "128"},
     {"symbol": "block_tiled_mix", "grid": ["out", "down"], "block": "256"},
-    {"symbol": "block_tiled_norm_again", "grid": ["batch * n"], "block": "256"},
+    {"symbol": "block_tiled_norm_again", "grid": ["norms"], "block": "256"},
     {"symbol": "block_tiled_gate", "grid": ["wide_ff", "down"], "block": "256"},
     {"symbol": "block_tiled_down", "grid": ["out", "down"], "block": "256"}
   ],
   "workspace": "(batch * n * (2 * d_model + all + heads * head_dim + d_ff) + 16) * real_bytes",
-  "mapping": "norms: a block a row; products: 16 x 16 threads a tile of outputs; attention: ADV_LANES lanes a query row, keys and values in shared memory",
+  "mapping": "norms: a warp a row, a block where rows are wide; products: 16 x 16 threads a tile of outputs; attention: ADV_LANES lanes a query row, keys and values in shared memory",
   "rank": 40
 } */
 #ifndef ADV_TM
@@ -34,7 +35,7 @@
 #define ADV_LANES 4
 #endif
 
-#define LAUNCHED ARGUMENTS, int side, int all_, int down, int wide_all, int wide_ff, int out, int tall
+#define LAUNCHED ARGUMENTS, int side, int all_, int down, int wide_all, int wide_ff, int out, int tall, int norms
 
 /* Lanes that share a query row; elements of a head that each has, LANES apart; query rows of a thread, of a block */
 constexpr int LANES = ADV_LANES, OWN = (ADV_HD + LANES - 1) / LANES, EACH = OWN * sizeof(real) <= 128 ? 2 : 1;

@@ -49,3 +49,11 @@ INLINE void norm_row(const In *x, const store *g, Out *y, int my, bool keep) {
     }
   }
 }
+
+/* Blocks of 256 threads take rows [rows][ADV_D]: a warp a row, where rows are wide a block. */
+constexpr int NORM_TEAM = ADV_D <= 1024 ? 32 : 256;
+
+template <typename In, typename Out> INLINE void norm_rows(const In *x, const store *g, Out *y, wide rows) {
+  const wide row = wide(blockIdx.x) * (256 / NORM_TEAM) + threadIdx.x / NORM_TEAM, mine = row < rows ? row : rows - 1;
+  norm_row<NORM_TEAM>(x + mine * ADV_D, g, y + mine * ADV_D, threadIdx.x % NORM_TEAM, row < rows);
+}

@@ -1,5 +1,5 @@
 /* variant {
-  "idea": "a block a row for the norm, tiles in shared memory for the product",
+  "idea": "rows of the norm in registers, tiles in shared memory for the product",
   "language": "cuda", "symbol": "norm_linear_tiled_norm",
   "dtypes": ["float64", "float32", "bfloat16", "float16"], "requires": ["sm_80"],
   "macros": {"ADV_D": "d_model"},
@@ -8,12 +8,13 @@
   "reads": "batch * n * d_model + d_model + across * batch * n * d_model + down * d_model * d_out",
   "writes": "batch * n * (d_model + d_out)",
   "derived": {
-    "side": "16 * ADV_TM", "across": "(d_out + side - 1) // side", "down": "(batch * n + side - 1) // side"
+    "side": "16 * ADV_TM", "across": "(d_out + side - 1) // side", "down": "(batch * n + side - 1) // side",
+    "norms": "(batch * n * (32 + 224 * (d_model > 1024)) + 255) // 256"
   },
-  "grid": ["batch * n"], "block": "256",
+  "grid": ["norms"], "block": "256",
   "then": [{"symbol": "norm_linear_tiled_product", "grid": ["across", "down"], "block": "256"}],
   "workspace": "batch * n * d_model * real_bytes",
-  "mapping": "norm: a block a row; product: 16 x 16 threads a tile of outputs, tiles of both operands in shared memory",
+  "mapping": "norm: a warp a row, a block where rows are wide; product: 16 x 16 threads a tile of outputs, tiles of both operands in shared memory",
   "rank": 20
 } */
 #include "held_row.cuh"
@@ -24,14 +25,13 @@
 
 extern "C" __global__ void __launch_bounds__(256)
     norm_linear_tiled_norm(const store *x, const store *g, const store *w, store *y, real *normal, int batch, int d_model,
-                           int d_out, int n, int side, int across, int down) {
-  const wide row = blockIdx.x;
-  norm_row<256>(x + row * ADV_D, g, normal + row * ADV_D, threadIdx.x, true);
+                           int d_out, int n, int side, int across, int down, int norms) {
+  norm_rows(x, g, normal, wide(batch) * n);
 }
 
 extern "C" __global__ void __launch_bounds__(256)
     norm_linear_tiled_product(const store *x, const store *g, const store *w, store *y, real *normal, int batch, int d_model,
-                              int d_out, int n, int side, int across, int down) {
+                              int d_out, int n, int side, int across, int down, int norms) {
   const store *const one[1] = {w};
   tile<ADV_TM, ADV_TM, 1>(normal, one, batch * n, d_out, ADV_D,
                           [=](int row, int column, const real *sums) { y[wide(row) * d_out + column] = put(sums[0]); });
