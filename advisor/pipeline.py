@@ -278,7 +278,7 @@ def recommend(
     questions = [p for p in questions if all(p.get(key, value) == value for key, value in given[p["kernel"]].items())]
     questions = narrowed(policy, questions, given)
     if not questions:
-        questions = [{"kernel": name, **given[name]} for name in _meant(names, given)]
+        questions = [{"kernel": name, **given[name]} for name in _meant(names, given, where)]
     answers = [(question, policy.best(n=n, **question), n) for question in questions for n in sizes]
     # what was published by numbers of threads is told where there is something to tell
     return policy, [
@@ -303,8 +303,9 @@ def _axes_of(names: Sequence[str], policy: Policy, axes: dict[str, Any]) -> dict
     return {name: {axis: value for axis, value in axes.items() if axis in known[name]} for name in names}
 
 
-def _meant(names: Sequence[str], given: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """The kernels for which what was given makes sense: a slip of the keyboard is no question for a careful rule.
+def _meant(names: Sequence[str], given: Mapping[str, Mapping[str, Any]], where: Where) -> list[str]:
+    """The kernels for which what was given makes sense: a slip of the keyboard is no question for a careful rule, nor is
+    a dtype in which nothing could run there.
 
     Raises:
         BadInput: it makes sense for none; what the first one says.
@@ -314,12 +315,26 @@ def _meant(names: Sequence[str], given: Mapping[str, Mapping[str, Any]]) -> list
         try:
             if given[name] and name in registry.kernels():  # a spec takes a while to import
                 registry.spec(name).problem(1, **given[name])
+                _has_variants(name, given[name].get("dtype"), where.device)
             meant.append(name)
         except BadInput as error:
             refused.append(error)
     if not meant and refused:
         raise refused[0]
     return meant
+
+
+def _has_variants(kernel: str, dtype: str | None, device: str | None) -> None:
+    """Raises BadInput: no installed variant of the kernel runs in the dtype there."""
+    on_device = device not in (None, CPU)
+    able = served((kernel,), (), on_device)[kernel]
+    if dtype is not None and dtype not in able:
+        place = "a GPU" if on_device else "CPUs"
+        raise BadInput(
+            f"{kernel} must have a variant in the dtype for {place}",
+            got=dtype,
+            allowed=", ".join(sorted(able)) or "none",
+        )
 
 
 # --- verify ---

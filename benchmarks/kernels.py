@@ -357,8 +357,9 @@ def keys(kernel: str, arguments: argparse.Namespace) -> Iterator[Key]:
     kernel_spec = spec(kernel)
     shape = {name: value for name, value in shape_of(arguments).items() if name in kernel_spec.parameters}
     sizes = arguments.n or sizes_of(arguments.shape, kernel)
+    able = {dtype for variant in variants(kernel) for dtype in variant.dtypes}
     for n, dtype in itertools.product(sorted(sizes), arguments.dtype):
-        if dtype in kernel_spec.dtypes:
+        if dtype in able:
             yield Key(arguments.shape, kernel_spec.problem(n, dtype, **shape), arguments.threads)
 
 
