@@ -19,9 +19,7 @@ SERVED = {"batch": 2, "heads": 32, "kv_heads": 8, "head_dim": 128, "d_model": 40
     ("name", "dtype", "shape", "sizes", "knobs"),
     [
         ("chain_packed", "float64", ODD, (1, 33), {}),
-        ("chain_tiled", "float64", GROUPED, (1, 68), {}),
         ("chain_tensor", "float64", {**GROUPED, "head_dim": 64}, (1, 70), {"ADV_TILES": 2, "ADV_SPLITS": 4}),
-        ("chain_tensor", "float32", {**ODD, "head_dim": 64}, (40,), {"ADV_TILES": 1, "ADV_SPLITS": 1}),
         ("few_warp", "bfloat16", {**GROUPED, "d_model": 24}, (1, 3, 7), {}),
         ("chain_tiled", "float16", ODD, (2, 33), {"ADV_TM": 2, "ADV_LANES": 16}),
     ],

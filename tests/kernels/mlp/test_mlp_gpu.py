@@ -17,7 +17,6 @@ ODD, EVEN = {"batch": 1, "d_model": 35, "d_ff": 37}, {"batch": 2, "d_model": 72,
         ("naive_lane", "float32", ODD, (1, 33), {}),
         ("tiled", "float64", ODD, (1, 66), {"ADV_TM": 2}),
         ("tiled_tensor", "float32", ODD, (1, 66), {}),
-        ("few_warp", "float16", EVEN, (1, 2, 3, 4), {}),
         ("few_warp", "float64", ODD, (1, 2, 3, 8), {"ADV_WARPS": 8, "ADV_UNROLL": 8}),
     ],
 )

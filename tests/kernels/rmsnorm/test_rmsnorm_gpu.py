@@ -15,7 +15,6 @@ PAPER, ODD, WIDE = {"batch": 2, "d_model": 64}, {"batch": 3, "d_model": 7}, {"ba
         ("packed", "float64", ODD, {}),
         ("warp", "bfloat16", PAPER, {"ADV_TEAM": 8, "ADV_WARPS": 1}),
         ("lane", "float16", WIDE, {"ADV_THREADS": 64}),
-        ("lane", "float32", {"batch": 1, "d_model": 131}, {"ADV_THREADS": 128}),
     ],
 )
 def test_a_cuda_variant_computes_the_dnf(tmp_path, name, dtype, shape, knobs):
