@@ -4,7 +4,7 @@
   "macros": {"ADV_HD": "head_dim"},
   "build_knobs": {"ADV_TILES": [1, 2, 4, 8], "ADV_SPLITS": [1, 2, 4, 8], "ADV_STEP": [16, 32], "ADV_STAGES": [1, 2]},
   "defaults": {"ADV_TILES": 2, "ADV_SPLITS": 4, "ADV_STEP": 16, "ADV_STAGES": 2},
-  "valid": ["head_dim == 64 or head_dim == 128", "ADV_TILES < 4 or ADV_STEP == 32",
+  "valid": ["head_dim == 64 or head_dim == 128", "batch * heads <= 65535", "ADV_TILES < 4 or ADV_STEP == 32",
             "ADV_TILES * ADV_SPLITS >= 4 and ADV_TILES * ADV_SPLITS <= 8",
             "32 * ADV_TILES + 2 * ADV_SPLITS * ADV_STEP * ADV_STAGES <= 416"],
   "reads": "batch * n * head_dim * (4 * heads + 4 * kv_heads) + 4 * batch * heads * (n * ((2 - causal) * n + causal) // 2)",

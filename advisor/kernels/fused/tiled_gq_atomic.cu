@@ -4,7 +4,7 @@
   "macros": {"ADV_HD": "head_dim"},
   "build_knobs": {"ADV_TILES": [2, 4, 8], "ADV_SPLITS": [1, 2, 4], "ADV_STEP": [16, 32], "ADV_STAGES": [1, 2]},
   "defaults": {"ADV_TILES": 2, "ADV_SPLITS": 4, "ADV_STEP": 32, "ADV_STAGES": 1},
-  "valid": ["head_dim == 64 or head_dim == 128", "ADV_TILES < 4 or ADV_STEP == 32",
+  "valid": ["head_dim == 64 or head_dim == 128", "batch * heads <= 65535", "ADV_TILES < 4 or ADV_STEP == 32",
             "ADV_TILES * ADV_SPLITS >= 4 and ADV_TILES * ADV_SPLITS <= 8",
             "32 * ADV_TILES + 2 * ADV_SPLITS * ADV_STEP * ADV_STAGES <= 320",
             "ADV_STAGES == 1 or ADV_TILES * ADV_SPLITS == 4"],
