@@ -12,7 +12,8 @@ With a cotangent gout of out, the gradients are
 for each sequence b and query head h; k and v are those of head g = h // (heads / kv_heads), whose gradients sum over
 the query heads that share it. Causal: j runs to i only.
 
-The dtype of a problem is how q, k, v, gout and the results are stored; lse and the arithmetic are float32 beside 16 bits.
+The dtype of a problem is how q, k, v, gout and the results are stored; beside 16 bits lse and the arithmetic are
+float32.
 
 Matrix products go to numpy's BLAS, which has one thread in a bench worker: the team that spins there is not disturbed.
 """
@@ -161,7 +162,7 @@ class AttentionSpec(KernelSpec):
         return {name: COMPUTED_IN[problem.dtype] if name == "lse" else problem.dtype for name in self.buffers}
 
     def inputs(self, problem: Problem, seed: int, draw: str = "normal") -> dict[str, Array]:
-        """q, gout [b,h,n,d], k and v [b,g,n,d], those that the kernel has, rounded to nearest in the problem's dtype."""
+        """q, gout [b,h,n,d], k and v [b,g,n,d], those that the kernel has, rounded to nearest in its dtype."""
         shapes = self.shapes(problem)
         wanted = {name: shapes[name] for name in DRAWN if name in shapes}
         found = drawn(wanted, seed, draw, np.dtype(COMPUTED_IN[problem.dtype]))
