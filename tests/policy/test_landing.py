@@ -49,6 +49,25 @@ def test_a_tie_is_no_gain_however_large_its_ratio():
     assert (decision.verdict, decision.gain, decision.taken) == ("kept", 1.0, ())
 
 
+def of_rounds(rounds, outcome):
+    """A race in which TWO beats the table's ONE by 7 %, its interval a point as after one round."""
+    (one,) = found({64: {ONE: 1.07, TWO: 1.0}})
+    standings = [
+        s if s.choice == TWO else s._replace(outcome=outcome, ratio_ci95=(1.07, 1.07)) for s in one.race.standings
+    ]
+    return one._replace(race=one.race._replace(rounds=rounds, standings=tuple(standings)))
+
+
+@pytest.mark.parametrize(
+    ("rounds", "outcome", "verdict"),
+    [(1, "tie", "kept"), (8, "tie", "kept"), (9, "tie", "faster"), (3, "slower", "faster")],
+)
+def test_a_race_of_few_rounds_says_nothing_of_those_it_did_not_drop(rounds, outcome, verdict):
+    old = Incumbent({64: ONE})
+    decision = decide(old, compare([of_rounds(rounds, outcome)], old, "latency", {}), "latency", (), landing.BAR)
+    assert (decision.verdict, decision.taken) == (verdict, (64,) if verdict == "faster" else ())
+
+
 def test_beside_a_gain_a_tie_stays_with_the_table():
     sure, _ = with_interval(128, (1.1, 1.3))
     tied, _ = with_interval(64, (0.9, 1.4))
