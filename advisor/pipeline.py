@@ -304,8 +304,8 @@ def _axes_of(names: Sequence[str], policy: Policy, axes: dict[str, Any]) -> dict
 
 
 def _meant(names: Sequence[str], given: Mapping[str, Mapping[str, Any]], where: Where) -> list[str]:
-    """The kernels for which what was given makes sense: a slip of the keyboard is no question for a careful rule, nor is
-    a dtype in which nothing could run there.
+    """The kernels for which what was given makes sense: a slip of the keyboard is no question for a careful rule, nor
+    is a dtype in which nothing could run there.
 
     Raises:
         BadInput: it makes sense for none; what the first one says.

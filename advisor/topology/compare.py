@@ -221,7 +221,8 @@ def _reached(name: str, table: Table, verdict: str, changed: set[str]) -> str:
             f"{name}: the one row stays EXACT" if len(rows) == 1 else f"{name}: all {many(len(rows), 'row')} stay EXACT"
         )
     changed_fields = ", ".join(sorted(frozenset().union(*stale)))
-    return f"{name}: {len(stale)} of {many(len(rows), 'row')} {'is' if len(stale) == 1 else 'are'} STALE ({changed_fields})"
+    are = "is" if len(stale) == 1 else "are"
+    return f"{name}: {len(stale)} of {many(len(rows), 'row')} {are} STALE ({changed_fields})"
 
 
 def _needs(row: Row) -> set[str]:

@@ -119,7 +119,8 @@ def _box(box: Box) -> Piece:
 def _holes(count: int) -> Piece:
     """So many cores that are not there, as one dashed frame."""
     width, height = 8 * LETTER + GAP, 2 * LINE + GAP
-    shape = f'<rect class="hole" width="{width:g}" height="{height:g}" fill="{HOLE}"><title>{many(count, "hole")}</title></rect>'
+    title = f"<title>{many(count, 'hole')}</title>"
+    shape = f'<rect class="hole" width="{width:g}" height="{height:g}" fill="{HOLE}">{title}</rect>'
     return Piece(width, height, (shape, _text(GAP / 2, LINE, f"-- x {count}" if count > 1 else "--")))
 
 

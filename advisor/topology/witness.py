@@ -62,8 +62,8 @@ def _groups(said: lscpu.Said, machine: Machine) -> tuple[str, ...]:
             continue
         odd = min(_sets(told) - _sets(known), key=min)
         found.append(
-            f"lscpu has {many(len(told), f'{name} group')}, among them CPUs {_cut(span(odd))}, advisor {len(known)} others; "
-            f"believed: {why}"
+            f"lscpu has {many(len(told), f'{name} group')}, among them CPUs {_cut(span(odd))}, "
+            f"advisor {len(known)} others; believed: {why}"
         )
     return tuple(found)
 
@@ -93,8 +93,8 @@ def _counts(said: lscpu.Said, machine: Machine) -> tuple[str, ...]:
     if threads and cores and sockets and threads * cores * sockets != len(machine.online_cpus):
         found.append(
             f"lscpu's summary says {many(sockets, 'socket')} x {many(cores, 'core')} x {many(threads, 'thread')} = "
-            f"{many(threads * cores * sockets, 'CPU')}, {len(machine.online_cpus)} are online; its three figures are not used: "
-            "they suppose that all cores are alike and online"
+            f"{many(threads * cores * sockets, 'CPU')}, {len(machine.online_cpus)} are online; "
+            "its three figures are not used: they suppose that all cores are alike and online"
         )
     return tuple(found)
 
