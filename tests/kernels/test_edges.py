@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import kernel_fixtures as fixtures
+import pytest
 
 from advisor.kernels import registry
 from advisor.kernels.edges import edges
-from advisor.kernels.variant import variants
+from advisor.kernels.header import GPU_LANGUAGES
+from advisor.kernels.variant import knob_sets, variants
 
 
 def test_none_over_the_problems_own_n_and_smallest_first():
@@ -40,3 +42,42 @@ def test_every_draw_of_the_kernel_is_an_edge():
     assert {edge.draw for edge in found} == set(forward.draws) == {"normal", "outlier"}
     of_draw = [{edge.problem for edge in found if edge.draw == draw} for draw in forward.draws]
     assert of_draw[0] == of_draw[1]
+
+
+@pytest.mark.parametrize(
+    ("kernel", "n", "shape"),
+    [
+        ("forward", 2048, {"batch": 2, "heads": 16, "kv_heads": 16, "head_dim": 128, "causal": 1}),
+        ("backward", 2048, {"batch": 2, "heads": 1, "kv_heads": 1, "head_dim": 64, "causal": 1}),
+        ("fused", 8192, {"batch": 2, "heads": 16, "kv_heads": 16, "head_dim": 128, "causal": 0}),
+        ("mlp", 512, {"batch": 1, "d_model": 4096, "d_ff": 14336}),
+        ("block", 512, {"batch": 1, "heads": 32, "kv_heads": 8, "head_dim": 128, "d_model": 4096, "d_ff": 14336}),
+        ("decode", 65536, {"batch": 1, "heads": 40, "kv_heads": 8, "head_dim": 128}),
+        ("rmsnorm", 4096, {"batch": 1, "d_model": 4096}),
+    ],
+)
+def test_every_choice_of_a_device_is_checked_past_a_tile_of_its_own_shape(kernel, n, shape):
+    spec = registry.spec(kernel)
+    for dtype in ("float32", "bfloat16"):
+        problem = spec.problem(n, dtype, "cold", **shape)
+        further = set()
+        for variant in variants(kernel, (), GPU_LANGUAGES):
+            for knobs in knob_sets(variant, problem):
+                own = [e for e in edges(spec, variant, problem, knobs) if e.problem.shape == problem.shape]
+                last = own[-1].problem
+                assert last.n > 128, (variant.name, knobs)
+                assert last.n % 2
+                assert {e.draw for e in own if e.problem == last} == set(spec.draws)
+                further.add(last.n)
+        assert 1 <= len(further) <= 2  # operands and references are made for all choices at once
+
+
+def test_a_device_has_no_further_edge_where_the_problem_is_one_itself_and_cpus_have_none():
+    forward = registry.spec("forward")
+    (lane,) = [one for one in variants("forward", (), ("cuda",)) if one.name == "lane_global"]
+    problem = forward.problem(301, batch=1, heads=1, kv_heads=1, head_dim=64, causal=1)
+    assert all(edge.problem.n < 301 for edge in edges(forward, lane, problem, lane.defaults))
+    assert max(e.problem.n for e in edges(forward, lane, problem._replace(n=302), lane.defaults)) == 301
+    (tiled,) = [one for one in variants("forward") if one.name == "tiled"]
+    listed = {edge.n for edge in forward.edges()}
+    assert {e.problem.n for e in edges(forward, tiled, problem._replace(n=302), tiled.defaults)} <= listed
