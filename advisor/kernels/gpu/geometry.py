@@ -67,7 +67,7 @@ def geometry(spec: KernelSpec, variant: Variant, problem: Problem, knobs: Pairs)
         knobs: one of the variant's knob sets.
 
     Raises:
-        BadInput: an expression has no value here, or an extent is outside what any device launches.
+        BadInput: an expression has no value here, or the header says what is no launch on any problem.
     """
     launch = variant.launch
     if launch is None:
@@ -129,14 +129,18 @@ def _check(found: Geometry, variant: Variant) -> None:
         raise BadInput(
             f"{variant.name}: a launch must be one that a device can make",
             got=found,
-            allowed=f"grid 1..{MOST_GRID}, block 1..{MOST_THREADS}, zeros within the workspace, numbers of 32 bits",
+            allowed=f"grid of at least 1, block 1..{MOST_THREADS}, zeros within the workspace, numbers of 32 bits",
             next_step=f"edit the header of {variant.path}",
         )
 
 
 def _is_possible(one: Extent) -> bool:
-    grid = all(1 <= extent <= most for extent, most in zip(one.grid, MOST_GRID, strict=True))
-    return grid and 1 <= one.block <= MOST_THREADS and one.shared_bytes >= 0
+    return min(one.grid) >= 1 and 1 <= one.block <= MOST_THREADS and one.shared_bytes >= 0
+
+
+def is_grid(one: Extent) -> bool:
+    """Whether devices launch so many blocks; a batch of many heads may be more than one extent takes."""
+    return all(extent <= most for extent, most in zip(one.grid, MOST_GRID, strict=True))
 
 
 def program(spec: KernelSpec, variant: Variant, problem: Problem, knobs: Pairs) -> tuple[object, ...]:

@@ -12,7 +12,7 @@ from advisor.kernels.executor import Ask
 from advisor.kernels.fates import Fates, by_key, check_exists, variant_of
 from advisor.kernels.gpu.child import GpuCrew
 from advisor.kernels.gpu.device import missing, shared_bytes
-from advisor.kernels.gpu.geometry import geometry
+from advisor.kernels.gpu.geometry import MOST_GRID, geometry
 from advisor.kernels.gpu.memory import USABLE, need_bytes, sets
 from advisor.kernels.gpu.messages import Case, Compile, Hello, Program, Trial
 from advisor.kernels.gpu.source import options
@@ -124,9 +124,9 @@ class GpuPool:
         check_exists(self.spec, variant, problem, made)
         if not is_possible(self.gpu, self.spec, variant, problem, made.knobs):
             raise BadInput(
-                f"{variant.name} must ask for shared memory that a block has on {self.gpu.name}",
+                f"{variant.name} must ask for a launch that {self.gpu.name} can make",
                 got=geometry(self.spec, variant, problem, made.knobs).extents,
-                allowed=f"{shared_bytes(self.gpu)} bytes",
+                allowed=f"{shared_bytes(self.gpu)} bytes of shared memory a block, grid up to {MOST_GRID}",
             )
         return variant
 

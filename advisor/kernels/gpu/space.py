@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from advisor.errors import BadInput, UnknownName
 from advisor.kernels.gpu.device import fits, missing
-from advisor.kernels.gpu.geometry import geometry, program
+from advisor.kernels.gpu.geometry import geometry, is_grid, program
 from advisor.kernels.libraries import FLAGS
 from advisor.kernels.spec import KernelSpec
 from advisor.kernels.variant import Variant, knob_sets
@@ -28,8 +28,11 @@ def _distinct(gpu: Gpu, spec: KernelSpec, variant: Variant, problem: Problem) ->
 
 
 def is_possible(gpu: Gpu, spec: KernelSpec, variant: Variant, problem: Problem, knobs: Pairs) -> bool:
-    """Whether a device has the shared memory that the launches of a valid choice ask for."""
-    return variant.launch is None or fits(geometry(spec, variant, problem, knobs), gpu)
+    """Whether a device has the shared memory, and a grid the extents, that the launches of a valid choice ask for."""
+    if variant.launch is None:
+        return True
+    found = geometry(spec, variant, problem, knobs)
+    return fits(found, gpu) and all(is_grid(one) for one in found.extents)
 
 
 def gpu_space(

@@ -10,18 +10,20 @@ from emulation import emulated, needs_compiler, share, taken
 from gpu_fixtures import FakeDriver
 
 from advisor.errors import BadInput
+from advisor.kernels import registry
 from advisor.kernels.executor import Ask
 from advisor.kernels.gpu.bench import Bench, Refused
 from advisor.kernels.gpu.counted import CountedBench
 from advisor.kernels.gpu.device import fits
-from advisor.kernels.gpu.geometry import geometry, program
+from advisor.kernels.gpu.geometry import check_header, geometry, program
 from advisor.kernels.gpu.messages import decode, encode
 from advisor.kernels.gpu.pool import GpuPool
 from advisor.kernels.gpu.space import gpu_space
-from advisor.kernels.header import read_variant
+from advisor.kernels.header import GPU_LANGUAGES, read_variant
 from advisor.kernels.libraries import FLAGS
 from advisor.kernels.sixteen import narrow, widen
 from advisor.kernels.spec import Elements, Expected, KernelSpec, Parameter
+from advisor.kernels.variant import variants
 from advisor.policy.launch.device import words
 from advisor.records import Build, Choice, Gpu
 
@@ -69,6 +71,7 @@ class Columns(KernelSpec):
 
 SPEC = Columns()
 TOOLS = (("cupy-14.2", "cuda"),)
+LIBRARY = (*TOOLS, ("triton-3.6", "triton"), ("torch-2.11", "torch"))
 HEADER = {
     "idea": "columns summed by atomics, in the order in which blocks come; the first kernel zeroes the sums",
     "language": "cuda",
@@ -225,8 +228,30 @@ def test_what_asks_for_more_shared_memory_than_a_block_has_is_no_choice(tmp_path
     assert [len(gpu_space(small, SPEC, [variant], problem, TOOLS)) for problem in listed.values()] == [1, 0, 0]
     unknown = H200._replace(compute_capability=None)
     assert fits(geometry(SPEC, variant, listed[40], variant.defaults), unknown)
-    with GpuPool(H200, SPEC, [variant]) as pool, pytest.raises(BadInput, match="shared memory that a block has"):
+    with GpuPool(H200, SPEC, [variant]) as pool, pytest.raises(BadInput, match="a launch that NVIDIA H200 can make"):
         pool.trial(listed[128], found[40][0], Ask(1, 10.0))
+
+
+@pytest.mark.parametrize("place", ["grid", "then"])
+def test_more_blocks_than_a_grid_takes_are_no_choice_and_no_error(tmp_path, place):
+    wide = {"grid": ["1", "width"]} if place == "grid" else {"then": step(grid=["1", "width"])}
+    variant = written(tmp_path, **wide)
+    found = [len(gpu_space(H200, SPEC, [variant], SPEC.problem(3, width=width), TOOLS)) for width in (40, 65536)]
+    assert found[0]
+    assert not found[1]
+    check_header(SPEC, variant, [SPEC.problem(3, width=65536)])
+
+
+def test_a_large_batch_of_heads_leaves_the_variants_that_can_launch_it():
+    shape = {"batch": 4096, "heads": 32, "kv_heads": 32, "head_dim": 64}
+    for kernel in ("forward", "backward", "fused", "decode"):
+        spec, found = registry.spec(kernel), variants(kernel, (), GPU_LANGUAGES)
+        listed = {"float32": spec.problem(64, "float32", "warm", **shape)}
+        listed["bfloat16"] = spec.problem(64, "bfloat16", "warm", **shape)
+        for problem in listed.values():
+            names = {one.build.variant for one in gpu_space(H200, spec, found, problem, LIBRARY)}
+            assert names
+            assert not names & {"tiled_triton", "tiled_gluon", "tiles_triton", "fused_triton", "lane_shared"}
 
 
 def test_a_launch_is_told_step_by_step():
