@@ -16,8 +16,8 @@
 Written in Triton's lower language, which names layouts, barriers and who runs what. The scores of the next keys are
 computed while the weights of the last ones multiply v; where the groups ask for products in turns, the softmax of one
 runs beside both products of the other.
-Weights are rounded to the dtype of the operands between the two products, and so is the result. Tiles reach into the
-next head where n is no multiple of theirs: what they bring from there is masked. Where rows are few, keys are split
+Weights are rounded to the dtype of the operands between the two products, and so is the result. Where n is no multiple
+of a tile's keys the last one begins earlier, and what the tile before it had is masked. Where rows are few, keys are split
 among blocks, whose sums a second kernel joins.
 
 Source of the order of products: Shah et al., "FlashAttention-3", 2024, algorithm 2.
@@ -50,13 +50,16 @@ TYPES = {torch.float16: gl.float16, torch.bfloat16: gl.bfloat16}
 
 @gluon.jit
 def _masked(  # noqa: PLR0913, PLR0917 (a kernel takes what it takes)
-    s, start, whole, rows, limit,
+    s, start, whole, rows, limit, n,
     KEYS: gl.constexpr, CAUSAL: gl.constexpr, LAYOUT: gl.constexpr,  # noqa: N803
 ):  # fmt: skip
-    """Scores with those of keys left out that a row does not see; tiles before `whole` need none left out."""
+    """Scores with those of keys left out that a row does not see; tiles before `whole` need none left out.
+
+    A tile that would pass the last key begins earlier, see _feed; what the tile before it had is left out.
+    """
     if start >= whole:
-        at = start + gl.arange(0, KEYS, layout=gl.SliceLayout(0, LAYOUT))
-        seen = gl.expand_dims(at, 0) < limit
+        at = gl.minimum(start, n - KEYS) + gl.arange(0, KEYS, layout=gl.SliceLayout(0, LAYOUT))
+        seen = (gl.expand_dims(at, 0) >= start) & (gl.expand_dims(at, 0) < limit)
         if CAUSAL:
             seen = seen & (gl.expand_dims(at, 0) <= gl.expand_dims(rows, 1))
         s = gl.where(seen, s, -1e30)
@@ -117,7 +120,7 @@ def _consume(  # noqa: PLR0913, PLR0917 (as above)
     s = warpgroup_mma(mine, k.index(0).permute((1, 0)), blank, use_acc=False, is_async=True)
     s = warpgroup_mma_wait(0, deps=(s,))
     mbarrier.arrive(k_free.index(0), count=1)
-    p, most, _shrink = _weighed(_masked(s, begin * KEYS, whole, rows, limit, KEYS, CAUSAL, scored), most, scale)
+    p, most, _shrink = _weighed(_masked(s, begin * KEYS, whole, rows, limit, n, KEYS, CAUSAL, scored), most, scale)
     total = gl.sum(p, 1)
     weights = gl.convert_layout(p.to(k.dtype), left)
     for j in range(1, tiles):
@@ -133,7 +136,7 @@ def _consume(  # noqa: PLR0913, PLR0917 (as above)
             mbarrier.arrive(mine_next.index(1 - group), count=1)
         s = warpgroup_mma_wait(1, deps=(s,))
         mbarrier.arrive(k_free.index(at), count=1)
-        s = _masked(s, (begin + j) * KEYS, whole, rows, limit, KEYS, CAUSAL, scored)
+        s = _masked(s, (begin + j) * KEYS, whole, rows, limit, n, KEYS, CAUSAL, scored)
         p, most, shrink = _weighed(s, most, scale)
         total = total * shrink + gl.sum(p, 1)
         acc, weights = warpgroup_mma_wait(0, deps=(acc, weights))
@@ -149,11 +152,15 @@ def _consume(  # noqa: PLR0913, PLR0917 (as above)
 
 @gluon.jit
 def _feed(  # noqa: PLR0913, PLR0917 (as above)
-    q_at, k_at, v_at, space, row, key, tiles,
+    q_at, k_at, v_at, space, places, tiles,
     ROWS: gl.constexpr, KEYS: gl.constexpr, STAGES: gl.constexpr,  # noqa: N803
 ):  # fmt: skip
-    """One warp: asks for the query rows, then for tiles of k and v as their places become free."""
+    """One warp: asks for the query rows, then for tiles of k and v as their places become free.
+
+    None reaches into the next head: a number there that is not finite would spoil this one, masked or not.
+    """
     q, k, v, asked, k_full, k_free, v_full, v_free, _mine_next = space
+    row, head, begin, n = places
     mbarrier.expect(asked, 2 * q_at.block_type.nbytes)
     tma.async_copy_global_to_shared(q_at, [row, 0], asked, q.index(0))
     tma.async_copy_global_to_shared(q_at, [row + ROWS, 0], asked, q.index(1))
@@ -161,10 +168,11 @@ def _feed(  # noqa: PLR0913, PLR0917 (as above)
         at, turn = j % STAGES, (j // STAGES & 1) ^ 1
         mbarrier.wait(k_free.index(at), turn)
         mbarrier.expect(k_full.index(at), k_at.block_type.nbytes)
-        tma.async_copy_global_to_shared(k_at, [key + j * KEYS, 0], k_full.index(at), k.index(at))
+        key = head * n + gl.minimum((begin + j) * KEYS, n - KEYS)
+        tma.async_copy_global_to_shared(k_at, [key, 0], k_full.index(at), k.index(at))
         mbarrier.wait(v_free.index(at), turn)
         mbarrier.expect(v_full.index(at), v_at.block_type.nbytes)
-        tma.async_copy_global_to_shared(v_at, [key + j * KEYS, 0], v_full.index(at), v.index(at))
+        tma.async_copy_global_to_shared(v_at, [key, 0], v_full.index(at), v.index(at))
 
 
 @gluon.jit(do_not_specialize=["n", "sharing"])
@@ -203,14 +211,14 @@ def _forward(  # noqa: PLR0913, PLR0917 (as above)
     some = (begin < tiles).to(gl.int32)  # a split that nothing is left for masks all of a tile: its sums weigh nothing
     begin = gl.minimum(begin, tiles - 1)
     tiles, whole, limit = gl.minimum(tiles - begin, share), whole * some, n * some
-    row, key = head * n + place * (2 * ROWS), head // sharing * n + begin * KEYS
+    places = (head * n + place * (2 * ROWS), head // sharing, begin, n)
     parts, numbers = (sums, most_of, total_of), (scale, n, place, begin, tiles, whole, limit)
     space = (q, k, v, asked, k_full, k_free, v_full, v_free, mine_next)
     gl.warp_specialize(
         [
             (_consume, (0, space, out, parts, numbers, D, ROWS, KEYS, STAGES, CAUSAL, TURNS, SPLIT)),
             (_consume, (1, space, out, parts, numbers, D, ROWS, KEYS, STAGES, CAUSAL, TURNS, SPLIT)),
-            (_feed, (q_at, k_at, v_at, space, row, key, tiles, ROWS, KEYS, STAGES)),
+            (_feed, (q_at, k_at, v_at, space, places, tiles, ROWS, KEYS, STAGES)),
         ],
         [4, 1],
         [232, 24],
