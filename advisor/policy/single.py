@@ -87,7 +87,7 @@ class Single(NamedTuple):
         shares: a phase each.
         unmeasured: cells that were not measured under the setting.
         unknown: cells that were not measured at all.
-        basis: EXACT where every time was measured at its n, else INTERPOLATED.
+        basis: EXACT where every time was measured at its n, of which a race spoke; else INTERPOLATED.
         compared: how many settings were compared.
     """
 
@@ -108,14 +108,16 @@ def single(timings: Iterable[Timing], phases: Sequence[Phase]) -> Single | None:
     """The setting that loses least against switching freely.
 
     Args:
-        timings: all that was measured; of several at one place the least counts, races before first looks.
+        timings: all that was measured; of several at one place the least counts, races before first looks. Where no
+            race spoke of a kernel at its n, looks alone do not make an answer EXACT.
         phases: what the server does.
 
     Returns:
         The best of the settings under which nearly all of every phase was measured (of those that come nearest to that,
         where none does); fewer threads and the default wait policy where several are equal. None without any time.
     """
-    curves = _curves(timings)
+    known_times = tuple(timings)
+    curves, raced = _curves(known_times), {(one.kernel, one.n) for one in known_times if one.raced}
     best = {cell: _best(curves.get(cell[0], {}), cell[1]) for phase in phases for cell in phase.cells}
     known = [phase._replace(cells=tuple(c for c in phase.cells if best[c] is not None)) for phase in phases]
     known = [phase for phase in known if phase.cells and phase.weight > 0]
@@ -128,7 +130,8 @@ def single(timings: Iterable[Timing], phases: Sequence[Phase]) -> Single | None:
     able = [s for s, shares in found.items() if min(share.covered for share in shares) >= min(ENOUGH, most)]
     chosen = min(able, key=lambda s: (round(_loss(found[s], known), 6), s.threads, s.wait_policy != "default", repr(s)))
     cells = [cell for phase in known for cell in phase.cells]
-    exact = all(cell[1] in curves[cell[0]].get(chosen, {}) for cell in cells if _at(curves, chosen, cell) is not None)
+    told = [cell for cell in cells if _at(curves, chosen, cell) is not None]
+    exact = all(cell in raced and cell[1] in curves[cell[0]].get(chosen, {}) for cell in told)
     return Single(
         chosen,
         _loss(found[chosen], known),

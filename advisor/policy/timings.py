@@ -17,6 +17,7 @@ from advisor.records import Measurement
 from advisor.search import protocol
 from advisor.search.known import AGAIN, FAILED, NO_LOOKS
 from advisor.search.log import of_sessions, read
+from advisor.search.race import LEAST_ROUNDS
 from advisor.search.run import value_of
 
 Key = tuple[str, str, str, tuple[tuple[str, Any], ...]]
@@ -76,13 +77,18 @@ def of_log(path: str, labels: Labels, is_current: Callable[[str], Current]) -> l
     last = [sessions[-1].get(key) for key in _SAME] if sessions else []
     names = [r["session"] for r in sessions if [r.get(key) for key in _SAME] == last]
     mine = of_sessions(records, names)
-    found, failed = [], {_name(r["measurement"]) for r in mine if _is_failure(r)}
+    failed = {_name(r["measurement"]) for r in mine if _is_failure(r)}
+    looks, races = list[Timing](), dict[str, Timing]()
     for problem, choice, ns, raced in _times(mine):
         label, setting = labels.get(_key(problem)), setting_of(choice)
-        ran = _name({"problem": problem, "choice": choice}) not in failed
-        if label and setting and ran and is_current(problem["kernel"])(choice["build"]):
-            found.append(Timing(label, problem["n"], setting, ns, raced))
-    return found
+        name = _name({"problem": problem, "choice": choice})
+        if label and setting and name not in failed and is_current(problem["kernel"])(choice["build"]):
+            one = Timing(label, problem["n"], setting, ns, raced)
+            if raced:
+                races[name] = one  # of several races of a choice the last counts, not the luckiest
+            else:
+                looks.append(one)
+    return [*looks, *races.values()]
 
 
 _SAME = ("hardware_id", "limits_id", "environment")
@@ -102,7 +108,10 @@ def _key(problem: Mapping[str, Any]) -> Key:
 
 
 def _times(records: Iterable[dict[str, Any]]) -> Iterator[tuple[dict[str, Any], dict[str, Any], float, bool]]:
-    """(problem, choice, ns, raced) of every look and every standing, as documents; damaged records are passed over."""
+    """(problem, choice, ns, raced) of every look and every standing, as documents; damaged records are passed over.
+
+    A standing with fewer samples than a ranking may rest on is not raced.
+    """
     for record in records:
         try:
             if record["kind"] == "trial" and record.get("phase") not in NO_LOOKS:
@@ -112,6 +121,7 @@ def _times(records: Iterable[dict[str, Any]]) -> Iterator[tuple[dict[str, Any], 
             elif record["kind"] == "verdict":
                 for one in record["verdict"]["standings"]:
                     if one["summary"] and one["outcome"] != "failed":
-                        yield record["verdict"]["problem"], one["choice"], one["summary"]["p25_ns"], True
+                        settled = one["summary"]["samples"] >= LEAST_ROUNDS
+                        yield record["verdict"]["problem"], one["choice"], one["summary"]["p25_ns"], settled
         except (AdvisorError, KeyError, TypeError):
             continue

@@ -80,6 +80,13 @@ def test_a_lucky_first_look_does_not_beat_a_race():
     assert (found.setting, found.loss) == (ONE, 0)
 
 
+@pytest.mark.parametrize(("raced", "basis"), [(True, "EXACT"), (False, "INTERPOLATED")])
+def test_first_looks_alone_are_not_exact(raced, basis):
+    times = [Timing("decode", 1024, setting, ns, raced) for setting, ns in ((ONE, 100.0), (TWO, 120.0))]
+    found = single([*times, Timing("decode", 1024, PASSIVE, 90.0, False)], phases_of({"decode": "cache"}, {1024: 1}))
+    assert found.basis == basis
+
+
 def test_a_whole_block_counts_alone_only():
     both = phases_of({"block": "sequence", "mlp": "rows"}, {8: 1})
     assert both[0].cells == (("mlp", 8),)
