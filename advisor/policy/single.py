@@ -87,7 +87,7 @@ class Single(NamedTuple):
         shares: a phase each.
         unmeasured: cells that were not measured under the setting.
         unknown: cells that were not measured at all.
-        basis: EXACT where every time was measured at its n, of which a race spoke; else INTERPOLATED.
+        basis: EXACT where every time under the setting was raced at its n, else INTERPOLATED.
         compared: how many settings were compared.
     """
 
@@ -108,16 +108,16 @@ def single(timings: Iterable[Timing], phases: Sequence[Phase]) -> Single | None:
     """The setting that loses least against switching freely.
 
     Args:
-        timings: all that was measured; of several at one place the least counts, races before first looks. Where no
-            race spoke of a kernel at its n, looks alone do not make an answer EXACT.
+        timings: all that was measured; of several at one place the least counts, races before first looks.
         phases: what the server does.
 
     Returns:
         The best of the settings under which nearly all of every phase was measured (of those that come nearest to that,
-        where none does); fewer threads and the default wait policy where several are equal. None without any time.
+        where none does). Where several are equal, the one of which more was raced, as a look counts as no less than the
+        best raced time; then fewer threads, and what a process starts with by itself. None without any time.
     """
     known_times = tuple(timings)
-    curves, raced = _curves(known_times), {(one.kernel, one.n) for one in known_times if one.raced}
+    curves, raced = _curves(known_times), {(one.setting, (one.kernel, one.n)) for one in known_times if one.raced}
     best = {cell: _best(curves.get(cell[0], {}), cell[1]) for phase in phases for cell in phase.cells}
     known = [phase._replace(cells=tuple(c for c in phase.cells if best[c] is not None)) for phase in phases]
     known = [phase for phase in known if phase.cells and phase.weight > 0]
@@ -128,10 +128,11 @@ def single(timings: Iterable[Timing], phases: Sequence[Phase]) -> Single | None:
         return None
     most = max(min(share.covered for share in shares) for shares in found.values())
     able = [s for s, shares in found.items() if min(share.covered for share in shares) >= min(ENOUGH, most)]
-    chosen = min(able, key=lambda s: (round(_loss(found[s], known), 6), s.threads, s.wait_policy != "default", repr(s)))
     cells = [cell for phase in known for cell in phase.cells]
+    sure = {setting: sum((setting, cell) in raced for cell in cells) for setting in able}
+    chosen = min(able, key=lambda s: (round(_loss(found[s], known), 6), -sure[s], *_plainness(s)))
     told = [cell for cell in cells if _at(curves, chosen, cell) is not None]
-    exact = all(cell in raced and cell[1] in curves[cell[0]].get(chosen, {}) for cell in told)
+    exact = all((chosen, cell) in raced for cell in told)
     return Single(
         chosen,
         _loss(found[chosen], known),
@@ -141,6 +142,12 @@ def single(timings: Iterable[Timing], phases: Sequence[Phase]) -> Single | None:
         "EXACT" if exact else "INTERPOLATED",
         len(able),
     )
+
+
+def _plainness(setting: Setting) -> tuple[int, bool, bool, bool, str]:
+    """What decides among equals, the lowest first: fewer threads, then what a process starts with by itself."""
+    waits, memory = setting.wait_policy != "default", setting.memory_policy != "default"
+    return setting.threads, waits, setting.spin is not None, memory, repr(setting)
 
 
 def _curves(timings: Iterable[Timing]) -> dict[str, dict[Setting, Curve]]:

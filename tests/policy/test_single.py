@@ -87,6 +87,13 @@ def test_first_looks_alone_are_not_exact(raced, basis):
     assert found.basis == basis
 
 
+def test_of_equals_the_raced_one_is_chosen_and_not_a_look_that_counts_as_its_time():
+    spins = TWO._replace(spin=10000)
+    times = [Timing("decode", 1024, TWO, 102.6, True), Timing("decode", 1024, spins, 95.0, False)]
+    found = single(times, phases_of({"decode": "cache"}, {1024: 1}))
+    assert (found.setting, found.loss, found.basis) == (TWO, 0, "EXACT")
+
+
 def test_a_whole_block_counts_alone_only():
     both = phases_of({"block": "sequence", "mlp": "rows"}, {8: 1})
     assert both[0].cells == (("mlp", 8),)
