@@ -13,15 +13,20 @@ from advisor.paths import cache_dir
 COMPILE_LIMIT_S = 600.0
 
 
+ROUNDED = ("NVIDIA_TF32_OVERRIDE", "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE")
+"""Variables by which libraries round float32 operands to 10 bits. Source: the manuals of cuBLAS and PyTorch."""
+
+
 def environment(inherited: Mapping[str, str], uuid: str) -> dict[str, str]:
     """What a worker sees: its own device alone, compiled code cached beside that of the CPU's.
 
     CuPy reduces by its own kernels: CUB's, which it would take, nvcc compiles anew for each range of lengths, seconds
-    each.
+    each. What rounds float32 to tf32 is left out: it would be a product of another dtype.
     """
     folder = private_child(cache_dir(), "gpu")
     caches = {"CUPY_CACHE_DIR": os.path.join(folder, "cupy"), "TRITON_CACHE_DIR": os.path.join(folder, "triton")}
-    return {**inherited, **caches, "CUPY_ACCELERATORS": "", "CUDA_VISIBLE_DEVICES": uuid}
+    kept = {name: value for name, value in inherited.items() if name not in ROUNDED}
+    return {**kept, **caches, "CUPY_ACCELERATORS": "", "CUDA_VISIBLE_DEVICES": uuid}
 
 
 def gpu_program(uuid: str) -> Program:

@@ -3,6 +3,7 @@ they return copied into the outputs, as a server would use it."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -27,12 +28,21 @@ def prepared(driver: Driver, spec: KernelSpec, entry: Entry, case: Case, group: 
     """
     types = spec.types(case.problem)
     tensors = [_guarded(driver.tensor, one.data, types[name]) for name, one in zip(spec.buffers, group, strict=True)]
+    _exact()
     need = int(_guarded(entry.workspace, tensors, case.dims, dict(case.knobs)))
     room = driver.room_bytes()
     if need > room:
         raise MemoryError(f"a call takes {need} bytes, {room} are free")
     call: Call = _guarded(entry.prepare, tensors, case.dims, dict(case.knobs))
     return call
+
+
+def _exact() -> None:
+    """PyTorch's float32 products as IEEE's, whatever the variant before left: tf32 may pass where n is large."""
+    backends = getattr(sys.modules.get("torch"), "backends", None)
+    if backends is not None:
+        backends.cuda.matmul.allow_tf32 = False
+        backends.cudnn.allow_tf32 = False
 
 
 def run(program: Program, do: Callable[..., Any], *arguments: Any) -> Any:

@@ -157,7 +157,9 @@ def fake_machine():
 
 def test_a_worker_sees_its_device_alone(tmp_path, monkeypatch):
     monkeypatch.setenv("ADVISOR_CACHE", str(tmp_path / "cache"))
-    found = environment({"A": "b", "CUDA_VISIBLE_DEVICES": "3"}, "GPU-0")
+    rounded = {"NVIDIA_TF32_OVERRIDE": "1", "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE": "1"}
+    found = environment({"A": "b", "CUDA_VISIBLE_DEVICES": "3", **rounded}, "GPU-0")
+    assert not set(rounded) & set(found)
     assert found["CUDA_VISIBLE_DEVICES"] == "GPU-0"
     assert found["A"] == "b"
     assert found["CUPY_ACCELERATORS"] == ""

@@ -56,6 +56,19 @@ def trial(name, n=65, dtype="float16", edges=False, **shape):
     return GpuPool(H200, DECODE, LIBRARY)._trial(problem, variant, choice, Ask(2, 60.0), None if edges else "normal")
 
 
+@needs_torch
+def test_float32_products_are_no_tf32_whatever_was_set_before():
+    from torch.backends import cuda, cudnn
+
+    before = cuda.matmul.allow_tf32, cudnn.allow_tf32
+    cuda.matmul.allow_tf32 = cudnn.allow_tf32 = True
+    try:
+        assert answers(TorchDriver(), trial("sdpa_math", 17, "float32"))[-1].status == "ok"
+        assert (cuda.matmul.allow_tf32, cudnn.allow_tf32) == (False, False)
+    finally:
+        cuda.matmul.allow_tf32, cudnn.allow_tf32 = before
+
+
 def test_library_backends_are_told_apart_from_our_own_by_their_language():
     own = variants("decode", (), OWN_GPU_LANGUAGES)
     assert {v.name for v in LIBRARY} == {"sdpa_flash", "sdpa_cudnn", "sdpa_efficient", "sdpa_math", "cublas_matmul"}
