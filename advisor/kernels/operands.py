@@ -30,8 +30,9 @@ POISON = 0xFF
 HUGE_BYTES = 4 << 20
 """From this size on huge pages are asked for, as numpy does for its own arrays: callers' arrays have them too."""
 
-SENTINELS = {8: np.uint64(0x7FF8_DEAD_BEEF_DEAD), 4: np.uint32(0x7FC0_DEAD), 2: np.uint16(0x7EAD)}
-"""Item bytes -> a NaN that no arithmetic makes: what stands in an output that was never written."""
+SENTINELS = {8: np.uint64(0x7FF8_DEAD_BEEF_DEAD), 4: np.uint32(0x7FC0_DEAD), 2: np.uint16(0x7FED)}
+"""Item bytes -> a NaN that no arithmetic makes: what stands in an output that was never written.
+That of 16 bits is one in float16 and in bfloat16."""
 
 _UNSIGNED: dict[int, Any] = {8: np.uint64, 4: np.uint32, 2: np.uint16}
 _libc = ctypes.CDLL(None, use_errno=True)

@@ -8,7 +8,8 @@ import pytest
 
 from advisor.kernels import operands as ops
 from advisor.kernels.judge import judge, relative_error
-from advisor.kernels.spec import Expected
+from advisor.kernels.sixteen import widen
+from advisor.kernels.spec import STORAGE, Expected
 
 DTYPES = [np.float64, np.float32, np.float16]
 
@@ -140,3 +141,11 @@ def test_operands_of_a_problem():
     assert np.array_equal(ops.inputs(spec, made)["x"], given["x"])
     assert list(ops.outputs(spec, made, 2)) == ["y"]
     assert len({block.address for group in made.sets for block in group}) == 6
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_what_stands_in_an_output_of_16_bits_is_no_number(dtype):
+    made = ops.block((3, 5), STORAGE[dtype])
+    ops.mark(made)
+    assert np.isnan(widen(made.data, dtype)).all()
+    assert ops.unwritten(made) == 15
