@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -10,6 +11,8 @@ from hypothesis import strategies as st
 
 from advisor import fastjson
 from advisor.errors import BadInput
+
+ROOT = Path(__file__).resolve().parent.parent
 
 DATA = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
@@ -53,6 +56,19 @@ def test_without_the_c_code_the_package_serves(monkeypatch):
     assert fastjson.dumps({"b": 1, "a": [1.5]}) == '{"a":[1.5],"b":1}'
     with pytest.raises(BadInput, match="finite"):
         fastjson.loads("NaN")
+
+
+@pytest.mark.parametrize("text", ["[1,", '{"a', '{"a": [1, 2', "[1 2]"])
+def test_broken_text_is_a_value_error_where_nobody_has_loaded_the_package(text):
+    """A server that imported no `json` got a SystemError, of Python 3.11's scanner, for a table that was cut short."""
+    code = (
+        "import sys; from advisor import fastjson\n"
+        f"assert 'json' not in sys.modules\ntry: fastjson.loads({text!r})\n"
+        "except ValueError as error: print(error)"
+    )
+    done = subprocess.run([sys.executable, "-S", "-c", code], capture_output=True, text=True, check=False, cwd=ROOT)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.strip()
 
 
 def test_the_package_is_not_loaded():
