@@ -172,7 +172,7 @@ def check_dtype(spec: KernelSpec, found: Sequence[Variant], dtype: str, machine:
             f"{spec.name} must have a variant in the dtype for {where}",
             got=dtype,
             allowed=", ".join(one for one in spec.dtypes if one in able),
-            next_step="" if is_device(machine.limits_id) else "tune it on a GPU: --device cuda:0",
+            next_step="" if is_device(machine.limits_id) else "name a GPU: --device cuda:0",
         )
 
 
@@ -398,7 +398,13 @@ def _parts(asked: VerifyRequest, machine: Machine) -> list[_Part]:
         names = " and ".join(asked.kernels)
         raise BadInput(f"{names} must be defined for the dtype", got=asked.dtype, allowed=", ".join(dtypes))
     wanted = [part._replace(variants=tuple(v for v in part.variants if v.name in asked.variants)) for part in parts]
-    return [part for part in (wanted if asked.variants else parts) if part.variants and part.problems]
+    found = [part for part in (wanted if asked.variants else parts) if part.variants and part.problems]
+    if asked.dtype is None:
+        return found
+    able = [part for part in found if any(asked.dtype in variant.dtypes for variant in part.variants)]
+    for part in () if able else found:  # nothing checked is no success
+        check_dtype(part.spec, part.variants, asked.dtype, machine)
+    return able
 
 
 def _part(asked: VerifyRequest, spec: KernelSpec, machine: Machine) -> _Part:

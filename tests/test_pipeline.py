@@ -105,3 +105,9 @@ def test_a_variant_or_dtype_that_no_kernel_has_is_refused():
         BadInput, match=r"scale must be defined for the dtype; got 'bfloat16'; allowed: float32, float64"
     ):
         rows(kernels=("scale",), dtype="bfloat16")
+
+
+@pytest.mark.parametrize("kernels", [("forward",), ("forward", "mlp"), ("scale", "forward")])
+def test_a_dtype_in_which_nothing_could_be_checked_here_is_refused(kernels):
+    with pytest.raises(BadInput, match=r"forward must have a variant in the dtype for CPUs; got 'float16'.*cuda:0"):
+        rows(kernels=kernels, dtype="float16")

@@ -30,7 +30,7 @@ from advisor.validate.device_plan import (
 )
 from advisor.validate.device_records import Device, DeviceMeasured
 from advisor.validate.request import Request, check_shape
-from advisor.validate.run import MEASURED_SHARE, Found, Job, Phase, Run, in_turn
+from advisor.validate.run import MEASURED_SHARE, Found, Job, Phase, Run, check_served, in_turn
 from advisor.validate.sweep import sweep
 
 READY_SHARE = 0.4
@@ -58,13 +58,14 @@ def measure_device(request: Request, machine: Machine, progress: Progress, lab: 
         lab: what is worked with.
 
     Raises:
-        BadInput: a size, shape or dtype that makes no sense, threads, or no CUDA variant.
+        BadInput: a size, shape or dtype that makes no sense, threads, or no CUDA variant, none in the dtype.
     """
     begun = lab.clock()
     check_device_request(request)
     kernels = device_kernels(request)
     check_shape(request._replace(kernels=kernels))
     plans = [(kernel, *device_problems(request, kernel)) for kernel in kernels]
+    check_served(plans, {kernel: own(kernel, request.kernel_dirs) for kernel in kernels}, machine)
     end, budget_s = begun + MEASURED_SHARE * request.budget_s, request.budget_s
     found, kept, others = Found(), Kept(), lab.others()
     run = Run(machine, SpaceOptions(()), {}, budget_s, progress, lab.clock, found, {}, {}, {}, end, ON_DEVICE)
@@ -131,6 +132,7 @@ def _chain(run: Run, jobs: Sequence[Job], lab: Lab, kept: Kept, until: float) ->
 def _again(run: Run, jobs: Sequence[Job], until: float) -> None:
     """Sweep the problems of which nothing was measured for want of time."""
     done = {one.problem for one in run.found.series}
+    done |= {problem for problem, cells in run.wanted.items() if not cells}  # there is nothing to measure of these
     left = [job._replace(problems=tuple(p for p in job.problems if p not in done)) for job in jobs]
     left = [job for job in left if job.problems]
     if left and run.clock() < until:

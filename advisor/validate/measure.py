@@ -26,7 +26,7 @@ from advisor.validate.languages import Pair, ends, lacking, language_cells, pair
 from advisor.validate.plan import cells, crowded, teams_of
 from advisor.validate.records import Measured
 from advisor.validate.request import IN_TWO_LANGUAGES, Request, check_shape, problems, teams
-from advisor.validate.run import MEASURED_SHARE, Found, Job, Phase, Pool, Run, in_turn, node_of
+from advisor.validate.run import MEASURED_SHARE, Found, Job, Phase, Pool, Run, check_served, in_turn, node_of
 from advisor.validate.stack import stacks
 from advisor.validate.sweep import prepare, sweep
 from advisor.validate.windows import windows
@@ -61,7 +61,7 @@ def measure(
         compilers: those of C and Fortran that are compared.
 
     Raises:
-        BadInput: a size, shape, dtype or thread count that makes no sense, or no compiler.
+        BadInput: a size, shape, dtype or thread count that makes no sense, or no compiler; no variant in the dtype.
     """
     begun = clock()
     busy_before = busy()
@@ -71,6 +71,8 @@ def measure(
     tool = c_compiler()
     options = space_options(machine)._replace(compilers=(Toolchain(tool.name, tool.runtime),))
     plans = [(kernel, *problems(request, kernel)) for kernel in request.kernels]
+    own = {kernel: for_machine(variants(kernel, request.kernel_dirs), machine) for kernel in request.kernels}
+    check_served(plans, own, machine)
     crowds = {kernel: _crowd(request, machine, kernel) for kernel in request.kernels}
     end = begun + MEASURED_SHARE * request.budget_s
     run = Run(machine, options, crowds, request.budget_s, progress, clock, found, {}, {}, {}, end)
@@ -79,9 +81,8 @@ def measure(
         with contextlib.ExitStack() as stack:
             jobs = []
             for kernel, spec, asked in plans:
-                own = for_machine(variants(kernel, request.kernel_dirs), machine)
-                pool = stack.enter_context(open_pool(machine, spec, own))
-                jobs.append(Job(kernel, spec, own, asked, pool))
+                pool = stack.enter_context(open_pool(machine, spec, own[kernel]))
+                jobs.append(Job(kernel, spec, own[kernel], asked, pool))
             floor_spec, floor_variants = registry.spec("read", [FOLDER]), variants("read", [FOLDER])
             floor_pool = stack.enter_context(open_pool(machine, floor_spec, floor_variants))
             floor = Job("read", floor_spec, floor_variants, (), floor_pool)

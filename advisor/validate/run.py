@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from advisor.kernels.spec import KernelSpec
 from advisor.kernels.variant import Variant
+from advisor.pipeline import check_dtype
 from advisor.records import Machine, Problem, Team
 from advisor.search.request import Progress
 from advisor.search.space import SpaceOptions, cpu_budget
@@ -75,6 +76,24 @@ class Run(NamedTuple):
     def patience_s(self, most: float) -> float:
         """The limit of a call that begins now: so many seconds, but not much past the end."""
         return min(most, max(0.0, self.end - self.clock()) + GRACE_S)
+
+
+def check_served(
+    plans: Sequence[tuple[str, KernelSpec, tuple[Problem, ...]]], own: dict[str, tuple[Variant, ...]], machine: Machine
+) -> None:
+    """Refuse a dtype in which none of the kernels has a variant where they are to run.
+
+    Args:
+        plans: kernels with their specs and problems.
+        own: the variants of each.
+        machine: that of the CPUs, or of the device.
+
+    Raises:
+        BadInput: with the dtypes of the first.
+    """
+    if not any(asked[0].dtype in one.dtypes for kernel, _, asked in plans for one in own[kernel]):
+        kernel, spec, asked = plans[0]
+        check_dtype(spec, own[kernel], asked[0].dtype, machine)
 
 
 def in_turn(run: Run, phases: Sequence[Phase]) -> None:

@@ -203,6 +203,13 @@ def test_what_counting_leaves_goes_to_what_had_no_time():
     assert not [m for m in found.missing if "any variant" in m]
 
 
+def test_what_no_variant_takes_is_told_once_and_a_dtype_of_none_is_refused():
+    found = FakeLab().run(kernels=("forward", "fused"), sizes=(64,), dtype="bfloat16", budget_s=10_000)
+    assert [m for m in found.missing if "no variant" in m] == ["fused n=64: no variant for bfloat16 and this shape"]
+    with pytest.raises(BadInput, match="fused must have a variant in the dtype"):
+        FakeLab().run(kernels=("fused",), sizes=(64,), dtype="bfloat16")
+
+
 def test_programs_that_count_are_started_as_far_as_there_is_time():
     chain = ["backward", "block", "forward", "fused"]
     assert worth_counting(chain, 1000) == ("forward", "backward", "fused", "block")

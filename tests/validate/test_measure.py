@@ -356,6 +356,11 @@ def test_a_part_of_the_shape_that_no_kernel_has_is_refused():
         Lab().run(kernels=("forward",), sizes=(64,), shape=(("d_ff", 64),))
 
 
+def test_a_dtype_in_which_no_variant_is_here_is_refused():
+    with pytest.raises(BadInput, match="forward must have a variant in the dtype for CPUs; got 'float16'"):
+        Lab().run(kernels=("forward", "backward"), sizes=(64,), dtype="float16")
+
+
 # --- plan and request ---
 
 
