@@ -119,6 +119,20 @@ def race(n: int, times: dict[Choice, float], purpose: str = "final", default: Ch
     return Verdict(problem(n, **shape), purpose, winner, default or next(iter(times)), 10, standings)
 
 
+def of_rounds(verdict: Verdict, rounds: int, *dropped: Choice) -> Verdict:
+    """The race after so many rounds; with some choices dropped after three."""
+    standings = (
+        s._replace(summary=s.summary and s.summary._replace(samples=min(rounds, 3) if s.choice in dropped else rounds))
+        for s in verdict.standings
+    )
+    return verdict._replace(rounds=rounds, standings=tuple(standings))
+
+
+def contended(verdict: Verdict) -> Verdict:
+    """The race with most samples of every choice disturbed."""
+    return verdict._replace(standings=tuple(s._replace(contended=True) for s in verdict.standings))
+
+
 def look(n: int, what: Choice, ns: float, status: str = "ok", **shape) -> Measurement:
     """A first look."""
     samples = tuple(ns * (1 + 0.01 * i) for i in range(9)) if status == "ok" else ()

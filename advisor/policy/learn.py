@@ -10,7 +10,7 @@ records give the same table.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import NamedTuple
 
 from advisor import codec
@@ -38,11 +38,11 @@ from advisor.records import (
 )
 from advisor.search.borders import Cell, border, cell, fewest, log_ratio
 from advisor.search.known import FAILED
-from advisor.search.objective import Figures, best, joules_of, of_race
+from advisor.search.objective import LOOK_NOISE, Figures, best, joules_of, of_race
 from advisor.search.protocol import is_contended, noisy_samples
-from advisor.search.race import LEAST_ROUNDS
 from advisor.search.run import value_of
 from advisor.search.samples import summary
+from advisor.search.settled import THIN, is_settled, weight
 
 DEPENDS = ("source_hash", "compiler", "openmp", "kernel")
 """What makes a row stale when it changes. Source: design.md, "Identity"."""
@@ -80,9 +80,9 @@ class Beside(NamedTuple):
 class Evidence(NamedTuple):
     """All that is known of one dtype, shape and regime.
 
-    finals: n -> the last final race there; races: every race whose n may be learned from, latest last; looks: n that
-    was raced -> choice -> the latest ok first look; stolen: n -> choice -> figures beside one busy neighbour; joules:
-    the same, of one call; recalled: the same, what an earlier table has.
+    finals: n -> the last settled final race there, see `_finals`; races: every race whose n may be learned from, latest
+    last; looks: n that was raced -> choice -> the latest ok first look; stolen: n -> choice -> figures beside one busy
+    neighbour; joules: the same, of one call; recalled: the same, what an earlier table has.
     """
 
     finals: dict[int, Verdict]
@@ -151,7 +151,7 @@ def _group(problem: Problem) -> Group:
 
 def _evidence(group: Group, verdicts: Sequence[Verdict], trials: Sequence[Measurement], others: Beside) -> Evidence:
     own = [v for v in verdicts if _group(v.problem) == group]
-    finals = {v.problem.n: v for v in own if v.purpose == "final"}
+    finals = _finals(own)
     hidden = {v.problem.n for v in own if v.purpose == "heldout"} - set(finals)
     races = tuple(v for v in own if v.purpose != "heldout" and v.problem.n not in hidden)
     looks: dict[int, dict[Choice, Measurement]] = {}
@@ -161,7 +161,8 @@ def _evidence(group: Group, verdicts: Sequence[Verdict], trials: Sequence[Measur
             looks.setdefault(n, {})[trial.choice] = trial
         elif _group(trial.problem) == group and trial.status in FAILED:  # what it was before counts no more
             looks.get(n, {}).pop(trial.choice, None)
-    looks = {n: _but_failed(known, finals.get(n)) for n, known in looks.items()}
+    failed = _failed(races)
+    looks = {n: _but_failed(known, failed.get(n, ())) for n, known in looks.items()}
     recalled = _recalled(group, others)
     beside = {n: {c: p.stolen for c, p in known.items() if p.stolen} for n, known in recalled.items()}
     for trial in others.stolen:
@@ -176,9 +177,33 @@ def _evidence(group: Group, verdicts: Sequence[Verdict], trials: Sequence[Measur
     return Evidence(finals, races, looks, beside, joules, recalled)
 
 
-def _but_failed(looks: dict[Choice, Measurement], race: Verdict | None) -> dict[Choice, Measurement]:
-    """The looks at an n without those at choices that failed in its race, under whatever process part where alone."""
-    failed = [s.choice for s in race.standings if s.outcome == "failed"] if race else []
+def _finals(races: Sequence[Verdict]) -> dict[int, Verdict]:
+    """n -> the last final race there that had rounds enough to rank by, else the last one.
+
+    A race whose winner has failed since is none to go by.
+    """
+    failed, found = _failed(races), dict[int, Verdict]()
+    for race in races:
+        n = race.problem.n
+        before = found.get(n)
+        stays = before is not None and is_settled(before) and before.winner not in failed.get(n, ())
+        if race.purpose == "final" and (is_settled(race) or not stays):
+            found[n] = race
+    return found
+
+
+def _failed(races: Sequence[Verdict]) -> dict[int, set[Choice]]:
+    """n -> the choices that failed in the last race that they ran there."""
+    found: dict[int, set[Choice]] = {}
+    for race in races:
+        gone = found.setdefault(race.problem.n, set())
+        gone -= {s.choice for s in race.standings}
+        gone |= {s.choice for s in race.standings if s.outcome == "failed"}
+    return found
+
+
+def _but_failed(looks: dict[Choice, Measurement], failed: Collection[Choice]) -> dict[Choice, Measurement]:
+    """The looks at an n without those at choices that failed in a race, under whatever process part where alone."""
     return {c: look for c, look in looks.items() if not any(c == one or _same_alone(c, one) for one in failed)}
 
 
@@ -308,43 +333,71 @@ def _with_wins(section: Section, evidence: Evidence, kept: dict[int, Choice]) ->
 
 
 def best_at(process: Process | None, n: int, evidence: Evidence) -> Choice | None:
-    """The best choice of a process part at a tuned n: from the race when it raced there, else the best first look.
+    """The best choice of a process part at a tuned n: the race's winner, else the fastest known.
 
     One-thread choices count for every process part, but do not stand for one whose own choices never raced: those are
     then compared by their first looks. None where nothing of the process part was measured and no such choice won.
     """
-    race = evidence.finals[n]
-    if counts_for(race.winner, process):
-        return _under(race.winner, process)
-    times = {s.choice: s.summary.p25_ns for s in race.standings if s.summary}
-    times = {choice: time for choice, time in times.items() if counts_for(choice, process)}
-    if not any(choice.process == process for choice in times):
-        looks = evidence.looks.get(n, {})
-        own = {c: value for c, t in looks.items() if counts_for(c, process) and (value := value_of(t))}
-        times = {**own, **times}
+    if counts_for(evidence.finals[n].winner, process):
+        return _under(evidence.finals[n].winner, process)
+    raced = {c: ns for c, ns in _raced(n, evidence).items() if counts_for(c, process)}
+    looks = {c: value for c, t in evidence.looks.get(n, {}).items() if (value := value_of(t))}
+    looks = {c: value for c, value in looks.items() if counts_for(c, process)}
+    if any(choice.process == process for choice in raced):
+        times = {**_expected(looks, raced), **raced}
+    else:
+        times = {**looks, **raced}
     if not any(choice.process == process for choice in times):
         return None  # one-thread choices alone say nothing about this process part
     best = min(times, key=lambda c: (times[c], c.team.threads if c.team else 0, codec.digest(c)))
     return _under(best, process)
 
 
-def _points(process: Process | None, evidence: Evidence) -> dict[Choice, dict[int, Point]]:
-    """All figures of every choice of a process part: from races, and from first looks where no race has any.
+def _raced(n: int, evidence: Evidence) -> dict[Choice, float]:
+    """What final races at n know, in ns: a later one displaces no time that is better known, and one that was dropped
+    from it no faster choice of an earlier race. What was dropped from another race counts as a look does.
+    """
+    failed, found = _failed(evidence.races).get(n, ()), dict[Choice, tuple[int, float]]()
+    finals = [race for race in evidence.races if race.purpose == "final" and race.problem.n == n]
+    for race in (*finals, evidence.finals[n]):
+        for standing in race.standings:
+            if standing.summary and standing.choice not in failed:
+                sure = weight(standing.summary.samples, standing.contended)
+                rough = sure == THIN and race is not evidence.finals[n]
+                if sure >= found.get(standing.choice, (THIN, 0.0))[0]:
+                    found[standing.choice] = sure, standing.summary.p25_ns * (LOOK_NOISE if rough else 1.0)
+    return {choice: ns for choice, (_, ns) in found.items()}
 
-    The final race at an n goes before crossing races there, a later race before an earlier one.
+
+def _expected(looks: dict[Choice, float], raced: dict[Choice, float]) -> dict[Choice, float]:
+    """What looks at choices that never raced tell beside those that did: more by the noise of a look, and by as much as
+    the race's time of the fastest is over the look at it."""
+    best = min(raced, key=raced.__getitem__)
+    worth = LOOK_NOISE * max(1.0, raced[best] / looks.get(best, raced[best]))
+    return {choice: worth * value for choice, value in looks.items() if choice not in raced}
+
+
+def _points(process: Process | None, evidence: Evidence) -> dict[Choice, dict[int, Point]]:
+    """All figures of every choice of a process part that races have.
+
+    The final race at an n goes before crossing races there, a later race before an earlier one; but none before one
+    whose figures of the choice are better known, see `settled.weight`.
     """
     found: dict[Choice, dict[int, Point]] = {}
     for race in sorted(evidence.races, key=lambda v: v.purpose == "final"):
         for standing in race.standings:
             if standing.summary and counts_for(standing.choice, process):
                 n = race.problem.n
-                settled = standing.summary.samples >= LEAST_ROUNDS
-                point = _point(n, (standing.summary, settled), standing.choice, standing.contended, evidence)
+                known = found.setdefault(_under(standing.choice, process), {})
+                sure = weight(standing.summary.samples, standing.contended)
+                if n in known and sure < weight(known[n].summary.samples, known[n].contended):
+                    continue
+                point = _point(n, (standing.summary, sure > THIN), standing.choice, standing.contended, evidence)
                 before = evidence.recalled.get(n, {}).get(standing.choice)
                 if before is not None and before.summary == standing.summary:
                     point = before
                 look = evidence.looks.get(n, {}).get(standing.choice)
-                found.setdefault(_under(standing.choice, process), {})[n] = _with_pools(point, look)
+                known[n] = _with_pools(point, look)
     return found
 
 

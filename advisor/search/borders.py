@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from advisor.records import Choice, Verdict
-from advisor.search.race import LEAST_ROUNDS
+from advisor.search.settled import ranks
 
 BOUND = 0.015
 """What a choice may lose to the best at a tuned n and still be taken there, so that neighbouring ranges are one: the
@@ -29,12 +29,13 @@ class Cell(NamedTuple):
 
 
 def log_ratio(races: Sequence[Verdict], n: int, ours: Choice, theirs: Choice, same: Same) -> float | None:
-    """Log of the time of one choice over another's at n, from the latest race that both ran; None without any."""
-    for race in reversed(races):
-        if race.problem.n == n:
-            times = {same(s.choice): s.summary.p25_ns for s in race.standings if s.summary}
-            if ours in times and theirs in times:
-                return math.log(times[ours] / times[theirs])
+    """Log of the time of one choice over another's at n, from the latest race that both ran to its end, else from the
+    latest that both ran; None without any."""
+    here = [race for race in reversed(races) if race.problem.n == n]
+    for race in (*map(_settled, here), *here):
+        times = {same(s.choice): s.summary.p25_ns for s in race.standings if s.summary}
+        if ours in times and theirs in times:
+            return math.log(times[ours] / times[theirs])
     return None
 
 
@@ -53,8 +54,7 @@ def cell(races: Sequence[Verdict], n: int, best: Choice, rivals: Sequence[Choice
 
 def _settled(race: Verdict) -> Verdict:
     """The race without those that have too few samples to rank by, or failed."""
-    kept = (s for s in race.standings if s.summary and s.summary.samples >= LEAST_ROUNDS and s.outcome != "failed")
-    return race._replace(standings=tuple(kept))
+    return race._replace(standings=tuple(filter(ranks, race.standings)))
 
 
 # --- ranges ---

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from advisor.records import Problem, Standing, Verdict
 from advisor.search.borders import BOUND
-from advisor.search.race import LEAST_ROUNDS
+from advisor.search.settled import is_settled
 
 
 def overturned(verdicts: Sequence[Verdict]) -> tuple[Verdict, ...]:
@@ -34,7 +34,7 @@ def _left(final: Verdict, crossing: Verdict) -> Verdict:
     before = next((s for s in crossing.standings if s.choice == final.winner), None)
     if crossing.winner == final.winner or before is None or before.ratio is None or before.outcome != "slower":
         return final
-    if crossing.rounds < LEAST_ROUNDS or before.ratio < 1 + BOUND:
+    if not is_settled(crossing) or before.ratio < 1 + BOUND:
         return final
     raced = {standing.choice for standing in crossing.standings}
     others = (_behind(standing, before.ratio) for standing in final.standings if standing.choice not in raced)

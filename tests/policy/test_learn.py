@@ -5,7 +5,22 @@ import math
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tabling import DEFAULT, FOUR, MADE, ONE, PASSIVE, SPIN, TWO, choice, look, machine, race, table
+from tabling import (
+    DEFAULT,
+    FOUR,
+    MADE,
+    ONE,
+    PASSIVE,
+    SPIN,
+    TWO,
+    choice,
+    contended,
+    look,
+    machine,
+    of_rounds,
+    race,
+    table,
+)
 
 from advisor.errors import BadInput
 from advisor.policy.learn import Beside, choose, learn, with_heldout
@@ -320,3 +335,54 @@ def test_a_look_that_failed_since_takes_what_the_earlier_one_said(status):
     good, bad = look(64, PASSIVE_FOUR, 2000.0), look(64, PASSIVE_FOUR, 2000.0, status)
     assert len(learn(machine(), races, [good], MADE).sections) == 2
     assert len(learn(machine(), races, [good, bad], MADE).sections) == 1
+
+
+# --- what is settled, and what a thin race may not displace ---
+
+PASSIVE_TWO = choice(threads=2, process=PASSIVE)
+
+
+def passive_at_64(races, looks=()):
+    return choose(sections(learn(machine(), races, looks, MADE))[PASSIVE], 64)
+
+
+def test_a_choice_that_a_later_race_dropped_displaces_no_faster_one_of_its_process_part():
+    """A quick tuning raced another of the part, which was dropped after three rounds and took 3.7 times as long."""
+    later = of_rounds(race(64, {FOUR: 100.0, PASSIVE_TWO: 380.0}), 9, PASSIVE_TWO)
+    for rounds in (1, 9):
+        before = of_rounds(race(64, {FOUR: 100.0, PASSIVE_FOUR: 101.6}), rounds)
+        assert passive_at_64([before, later]) == PASSIVE_FOUR
+    assert passive_at_64([later], [look(64, PASSIVE_FOUR, 101.6)]) == PASSIVE_FOUR
+
+
+def test_luck_in_a_look_or_in_few_samples_displaces_nothing_that_raced_to_the_end():
+    later = race(64, {FOUR: 100.0, PASSIVE_TWO: 110.0})
+    lucky = of_rounds(race(64, {FOUR: 100.0, PASSIVE_FOUR: 105.0}), 1)
+    assert passive_at_64([lucky, later]) == PASSIVE_TWO
+    looks = [look(64, PASSIVE_FOUR, 60.0), look(64, PASSIVE_TWO, 55.0)]  # the race takes twice the time of looks
+    assert passive_at_64([later], looks) == PASSIVE_TWO
+
+
+def test_what_failed_since_is_no_known_choice_of_a_process_part():
+    before = race(64, {FOUR: 100.0, PASSIVE_FOUR: 101.0})
+    later = race(64, {FOUR: 100.0, PASSIVE_TWO: 380.0, PASSIVE_FOUR: math.inf})
+    assert passive_at_64([before, later]) == PASSIVE_TWO
+
+
+@pytest.mark.parametrize("worse", [lambda r: of_rounds(r, 4), contended])
+def test_the_same_choice_measured_anew_with_less_luck_keeps_its_figures(worse):
+    good = race(64, {ONE: 100.0, FOUR: 120.0})
+    bad = worse(race(64, {ONE: 110.0, FOUR: 150.0}))
+    assert learn(machine(), [good, bad], [], MADE) == learn(machine(), [good], [], MADE)
+    assert [p.summary.p25_ns for p in only(learn(machine(), [bad, good], [], MADE)).rows[0].points] == [100.0]
+    better = race(64, {ONE: 105.0, FOUR: 125.0})
+    assert learn(machine(), [good, better], [], MADE) == learn(machine(), [better], [], MADE)
+
+
+def test_a_race_of_few_rounds_takes_no_place_of_one_that_ran_to_its_end_unless_that_winner_failed():
+    settled, thin = race(64, {ONE: 100.0, FOUR: 120.0}), of_rounds(race(64, {FOUR: 90.0, ONE: 130.0}), 8)
+    for races in ([settled, thin], [thin, settled]):
+        assert choose(only(learn(machine(), races, [], MADE)), 64) == ONE
+    failed = of_rounds(race(64, {FOUR: 90.0, ONE: math.inf}), 8)
+    assert choose(only(learn(machine(), [settled, failed], [], MADE)), 64) == FOUR
+    assert choose(only(learn(machine(), [thin], [], MADE)), 64) == FOUR  # a table comes of a tiny budget too

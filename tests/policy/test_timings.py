@@ -1,6 +1,6 @@
 """Times under every setting as a log has them: which of several measurements of one choice counts."""
 
-from tabling import FOUR, TWO, look, problem, race
+from tabling import FOUR, TWO, look, of_rounds, problem, race
 
 from advisor.codec import to_json
 from advisor.policy.timings import of_log
@@ -22,20 +22,14 @@ def logged(folder, *records):
     return sorted((one.setting.threads, one.ns, one.raced) for one in found)
 
 
-def of_samples(verdict, samples):
-    """The race with so many samples of each choice."""
-    standings = (s._replace(summary=s.summary._replace(samples=samples)) for s in verdict.standings)
-    return verdict._replace(rounds=samples, standings=tuple(standings))
-
-
 def test_a_standing_of_few_samples_is_no_race(tmp_path):
-    found = logged(tmp_path, of_samples(race(64, {FOUR: 102.0, TWO: 95.0}), 1))
+    found = logged(tmp_path, of_rounds(race(64, {FOUR: 102.0, TWO: 95.0}), 1))
     assert found == [(2, 95.0, False), (4, 102.0, False)]
 
 
 def test_of_several_races_the_last_counts_and_not_the_luckiest(tmp_path):
     lucky, later = race(64, {FOUR: 103.0, TWO: 95.0}), race(64, {FOUR: 102.0, TWO: 105.0})
-    few = of_samples(race(64, {FOUR: 300.0, TWO: 400.0}), 3)
+    few = of_rounds(race(64, {FOUR: 300.0, TWO: 400.0}), 3)
     assert logged(tmp_path, lucky, later, few)[:3] == [(2, 105.0, True), (2, 400.0, False), (4, 102.0, True)]
 
 
