@@ -16,7 +16,7 @@ from advisor.device import CPU, is_device
 from advisor.errors import AdvisorError
 from advisor.kernels import registry
 from advisor.kernels.gpu.device import target
-from advisor.kernels.gpu.tools import PACKAGES, RUNTIME, short
+from advisor.kernels.gpu.tools import PACKAGES, RUNTIME, reaching, short
 from advisor.kernels.header import GPU_LANGUAGES
 from advisor.kernels.libraries import FLAGS
 from advisor.kernels.variant import variants
@@ -53,7 +53,7 @@ def machine_asked(path: str | None, device: str | None = None) -> Machine:
     """
     machine = probe() if path is None else read_machine(path)
     if device not in (None, CPU) and not is_device(machine.limits_id):
-        return target(machine, str(device))
+        return target(machine, str(device), is_here=path is None)
     return machine if path is not None else with_earlier(machine, f"{folder_of(machine)}/machine.json")
 
 
@@ -75,10 +75,8 @@ def options_told(machine: Machine) -> SpaceOptions:
 
     told = dict(machine.environment)
     if is_device(machine.limits_id):
-        known = [
-            (language, f"{name}-{short(str(told[name]))}") for language, name in PACKAGES.items() if told.get(name)
-        ]
-        return SpaceOptions(tuple(Toolchain(name, RUNTIME, language) for language, name in known), (FLAGS,))
+        known = {language: f"{PACKAGES[language]}-{short(text)}" for language, text in reaching(told).items()}
+        return SpaceOptions(tuple(Toolchain(name, RUNTIME, language) for language, name in known.items()), (FLAGS,))
     lines = [re.match(r"(\w+)\D*(\d+)", str(line)) for line in told.get("compilers") or ()]
     found = [(m[1], f"{m[1]}-{m[2]}") for m in lines if m is not None and m[1] in RUNTIMES]
     tools = [Toolchain(name, *RUNTIMES[family]) for family, name in found] or [Toolchain("gcc", "libgomp")]

@@ -4,7 +4,7 @@ import json
 import os
 
 import pytest
-from device_tables import FEW, MANY, SHAPE, SOURCES, gpu, keep, report, table, whole
+from device_tables import FEW, MANY, SHAPE, SOURCES, VERSIONS, gpu, keep, report, table, whole
 from tabling import write, write_machine
 from typer.testing import CliRunner
 
@@ -12,6 +12,7 @@ from advisor import gather, pipeline, untuned
 from advisor.cli import app
 from advisor.kernels.gpu.device import machine_of
 from advisor.policy import transfer
+from advisor.records import pairs
 from advisor.search import elsewhere
 
 A100 = {"name": "NVIDIA A100", "compute_capability": "8.0", "sm_count": 108, "memory_bytes": 80 << 30}
@@ -45,6 +46,20 @@ def test_a_gpu_without_a_table_answers_as_the_nearest_one(home, tmp_path):
     assert (large.validated_regret, large.expected_ns, large.regret_bound) == (None, None, None)
     assert (large.shape, large.device, large.in_tuned_region) == (SHAPE, "NVIDIA A100", False)
     assert "CPU" not in large.why
+
+
+@pytest.mark.parametrize("tools", [VERSIONS, {**VERSIONS, "torch": "2.11.0+cpu"}])
+def test_a_file_of_a_whole_machine_answers_by_the_tools_that_it_names(home, tmp_path, monkeypatch, tools):
+    """It answered by those of the machine that asks, and called its own answer stale."""
+    for name in ("installed", "nvrtc"):
+        monkeypatch.setattr(f"advisor.kernels.gpu.device.{name}", lambda *asked: None)  # nothing where it is asked
+    found = whole(A100)
+    told = pairs({**dict(found.environment), **tools})
+    os.makedirs(tmp_path / "whole")
+    path = write_machine(tmp_path / "whole", found._replace(environment=told))
+    _, answers = pipeline.recommend("decode", (4096,), {}, pipeline.Where(path, "cuda:0"))
+    ((answer, _),) = answers
+    assert (answer.basis, answer.variant, answer.compiler) == ("TRANSFERRED", MANY.build.variant, "cupy-14.2")
 
 
 def test_a_variant_that_needs_a_higher_compute_capability_is_passed_over(home, tmp_path):

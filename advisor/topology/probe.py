@@ -102,6 +102,7 @@ def _with_environment(machine: Machine) -> Machine:
 
     found = gpu.find(machine.numa_nodes)
     told = {"driver": found.driver, "cuda": found.cuda, "gpu_power_limits_w": found.power_limits_w or None}
+    told.update(software.device_tools() if found.gpus else {})
     known = {name: value for name, value in told.items() if value is not None}
     now = {
         "memory_available_bytes": psutil.virtual_memory().available,

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from advisor import identity
 from advisor.installed import COMPILERS as OF_CPUS
-from advisor.installed import LIBRARIES, LINKED, OTHER_NAMES, installed
+from advisor.installed import DEVICE_TOOLS, LIBRARIES, LINKED, OTHER_NAMES, installed, nvrtc
 from advisor.records import Pairs, pairs
 from advisor.topology.child import ask
 
@@ -49,6 +49,12 @@ def environment() -> Pairs:
         "openmp": tuple(f"{name} {version}" for name, version in runtimes.items()),
     }
     return pairs(found)
+
+
+def device_tools() -> dict[str, str | None]:
+    """Versions of what variants of a GPU are made with, by which another machine answers for one of this machine's;
+    None where one is not there."""
+    return {**{name: installed(name) for name in DEVICE_TOOLS}, "nvrtc": nvrtc()}
 
 
 def compiler_version(name: str) -> str | None:

@@ -23,6 +23,9 @@ Source: CUDA C++ Programming Guide, "Compute Capabilities", technical specificat
 KEPT = ("driver", "cuda")
 """Of a machine's environment: what measurements on a device depend on, beside its own tools."""
 
+FACTS = ("nvrtc", "sm_count")
+"""What they depend on of the tools and the device itself."""
+
 
 def find(machine: Machine, name: str) -> Gpu:
     """The GPU that a name such as cuda:0 means: the number that CUDA programs started here would use.
@@ -64,22 +67,29 @@ def capability(text: str | None) -> int:
     return int(major) * 10 + int(minor or 0) if major.isdecimal() else 0
 
 
-def machine_of(machine: Machine, gpu: Gpu) -> Machine:
+def machine_of(machine: Machine, gpu: Gpu, is_here: bool = True) -> Machine:
     """The machine as far as a device's table goes: known by the device's id, with this GPU alone, and of the
-    environment what its measurements depend on."""
-    kept = {name: value for name, value in machine.environment if name in KEPT}
-    tools = {name: version for name in DEVICE_TOOLS if (version := installed(name))}
-    told = {"nvrtc": nvrtc(), "sm_count": gpu.sm_count}
-    facts = {name: value for name, value in told.items() if value}
-    environment = pairs({**kept, **tools, **facts})
+    environment what its measurements depend on.
+
+    Args:
+        machine: that has the GPU.
+        gpu: one of its own.
+        is_here: whether it is the machine at hand, where the device's tools are looked up; of another one those count
+            that its description names.
+    """
+    told = dict(machine.environment)
+    if is_here:
+        told.update({"nvrtc": nvrtc(), **{name: installed(name) for name in DEVICE_TOOLS}})
+    told["sm_count"] = gpu.sm_count
+    environment = pairs({name: told[name] for name in (*KEPT, *DEVICE_TOOLS, *FACTS) if told.get(name)})
     known_by = gpu.device_id or ""
     return machine._replace(hardware_id=known_by, limits_id=device.LIMITS_ID, gpus=(gpu,), environment=environment)
 
 
-def target(machine: Machine, name: str) -> Machine:
-    """The machine that a `--device` means: itself for cpu, else that of one of its GPUs.
+def target(machine: Machine, name: str, is_here: bool = True) -> Machine:
+    """The machine that a `--device` means: itself for cpu, else that of one of its GPUs; `is_here` as for `machine_of`.
 
     Raises:
         BadInput: as `find`.
     """
-    return machine if name == device.CPU else machine_of(machine, find(machine, name))
+    return machine if name == device.CPU else machine_of(machine, find(machine, name), is_here)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 
 from advisor.errors import BadInput
 from advisor.installed import installed
@@ -22,12 +23,20 @@ CPU_ONLY = "+cpu"
 
 def gpu_tools() -> tuple[Compiler, ...]:
     """The tools installed here that reach a GPU, CuPy's first; none without CuPy."""
-    versions = {language: installed(package) for language, package in PACKAGES.items()}
-    found = {language: text for language, text in versions.items() if text and not text.endswith(CPU_ONLY)}
-    if "cuda" not in found:
-        return ()
+    found = reaching({package: installed(package) for package in PACKAGES.values()})
+    return tuple(Compiler(f"{PACKAGES[one]}-{short(text)}", "", text, one, RUNTIME) for one, text in found.items())
+
+
+def reaching(versions: Mapping[str, object]) -> dict[str, str]:
+    """Language -> version of its package, of those that reach a GPU together; none without CuPy.
+
+    Args:
+        versions: package -> version, None or left out where it is not there.
+    """
+    told = {language: str(versions.get(package) or "") for language, package in PACKAGES.items()}
+    found = {language: text for language, text in told.items() if text and not text.endswith(CPU_ONLY)}
     usable = [language for language in found if all(other in found for other in NEEDS[language])]
-    return tuple(Compiler(f"{PACKAGES[one]}-{short(found[one])}", "", found[one], one, RUNTIME) for one in usable)
+    return {language: found[language] for language in usable} if "cuda" in found else {}
 
 
 def left_out() -> str:
