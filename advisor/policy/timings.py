@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from json import dumps
-from typing import Any
+from typing import Any, NamedTuple
 
 from advisor.codec import from_json
 from advisor.errors import AdvisorError
@@ -17,8 +17,8 @@ from advisor.records import Measurement
 from advisor.search import protocol
 from advisor.search.known import AGAIN, FAILED, NO_LOOKS
 from advisor.search.log import of_sessions, read
-from advisor.search.race import LEAST_ROUNDS
 from advisor.search.run import value_of
+from advisor.search.settled import THIN, weight
 
 Key = tuple[str, str, str, tuple[tuple[str, Any], ...]]
 """Kernel, dtype, regime and shape (sorted) of a problem."""
@@ -64,6 +64,9 @@ def setting_of(choice: Mapping[str, Any]) -> Setting | None:
 def of_log(path: str, labels: Labels, is_current: Callable[[str], Current]) -> list[Timing]:
     """All times of the last run's conditions (machine, limits, environment, protocol) that a log has.
 
+    Of several races of a problem the last counts that has a setting to its end, not the luckiest: a final race before
+    those at borders, an undisturbed one before a disturbed one.
+
     Args:
         path: of the log; nothing where there is none, or it cannot be read.
         labels: problem apart from its n -> the name it has in the timings; others are passed over.
@@ -78,17 +81,28 @@ def of_log(path: str, labels: Labels, is_current: Callable[[str], Current]) -> l
     names = [r["session"] for r in sessions if [r.get(key) for key in _SAME] == last]
     mine = of_sessions(records, names)
     failed = {_name(r["measurement"]) for r in mine if _is_failure(r)}
-    looks, races = list[Timing](), dict[str, Timing]()
-    for problem, choice, ns, raced in _times(mine):
-        label, setting = labels.get(_key(problem)), setting_of(choice)
-        name = _name({"problem": problem, "choice": choice})
-        if label and setting and name not in failed and is_current(problem["kernel"])(choice["build"]):
-            one = Timing(label, problem["n"], setting, ns, raced)
-            if raced:
-                races[name] = one  # of several races of a choice the last counts, not the luckiest
+    looks, races = list[Timing](), dict[tuple[str, int, Setting], _Time]()
+    for one in _times(mine):
+        label, setting = labels.get(_key(one.problem)), setting_of(one.choice)
+        ran = _name({"problem": one.problem, "choice": one.choice}) not in failed
+        if label and setting and ran and is_current(one.problem["kernel"])(one.choice["build"]):
+            place = label, one.problem["n"], setting
+            if one.sure == THIN:
+                looks.append(Timing(*place, one.ns, raced=False))
             else:
-                looks.append(one)
-    return [*looks, *races.values()]
+                races[place] = max(races.get(place, one), one, key=lambda time: (time.sure, time.race, -time.ns))
+    return [*looks, *(Timing(*place, one.ns, raced=True) for place, one in races.items())]
+
+
+class _Time(NamedTuple):
+    """A time in ns with its problem and choice, as documents. `sure`: how well it is known, see `settled.weight`;
+    `race`: in which race it was taken, final ones and later ones higher."""
+
+    problem: dict[str, Any]
+    choice: dict[str, Any]
+    ns: float
+    sure: int = THIN
+    race: tuple[bool, int] = (False, 0)
 
 
 _SAME = ("hardware_id", "limits_id", "environment")
@@ -107,21 +121,19 @@ def _key(problem: Mapping[str, Any]) -> Key:
     return problem["kernel"], problem["dtype"], problem["regime"], tuple(sorted(problem["shape"].items()))
 
 
-def _times(records: Iterable[dict[str, Any]]) -> Iterator[tuple[dict[str, Any], dict[str, Any], float, bool]]:
-    """(problem, choice, ns, raced) of every look and every standing, as documents; damaged records are passed over.
-
-    A standing with fewer samples than a ranking may rest on is not raced.
-    """
-    for record in records:
+def _times(records: Iterable[dict[str, Any]]) -> Iterator[_Time]:
+    """The time of every look and every standing; damaged records are passed over."""
+    for at, record in enumerate(records):
         try:
             if record["kind"] == "trial" and record.get("phase") not in NO_LOOKS:
                 ns = value_of(from_json(Measurement, record["measurement"]))
                 if ns:
-                    yield record["measurement"]["problem"], record["measurement"]["choice"], ns, False
+                    yield _Time(record["measurement"]["problem"], record["measurement"]["choice"], ns)
             elif record["kind"] == "verdict":
-                for one in record["verdict"]["standings"]:
+                verdict, race = record["verdict"], (record["verdict"]["purpose"] == "final", at)
+                for one in verdict["standings"]:
                     if one["summary"] and one["outcome"] != "failed":
-                        settled = one["summary"]["samples"] >= LEAST_ROUNDS
-                        yield record["verdict"]["problem"], one["choice"], one["summary"]["p25_ns"], settled
+                        sure = weight(one["summary"]["samples"], one.get("contended", False))
+                        yield _Time(verdict["problem"], one["choice"], one["summary"]["p25_ns"], sure, race)
         except (AdvisorError, KeyError, TypeError):
             continue
