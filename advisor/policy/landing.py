@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from advisor.records import Choice, Verdict
 from advisor.search.objective import Figures, lost_by
-from advisor.search.race import LEAST_ROUNDS
+from advisor.search.settled import is_settled
 
 BAR = 0.015
 """The landing bar. Source: design.md, "What makes an answer trustworthy", 5."""
@@ -42,7 +42,7 @@ class Compared(NamedTuple):
             both: they were not in one race, or the objective's figure was taken of one alone.
         failed: the incumbent raced and failed.
         checked: the candidate has run in a fresh process.
-        few: the race had too few rounds to rank by, and did not drop the incumbent.
+        open: the race had too few rounds to rank by, or ended in a tie of the two.
     """
 
     n: int
@@ -53,12 +53,12 @@ class Compared(NamedTuple):
     ratio_ci95: tuple[float, float] | None = None
     failed: bool = False
     checked: bool = True
-    few: bool = False
+    open: bool = False
 
     @property
     def tied(self) -> bool:
-        """Whether the race could not tell the two apart: after too few rounds, or its interval holds 1. No gain."""
-        return self.few or self.ratio_ci95 is not None and self.ratio_ci95[0] <= 1.0 <= self.ratio_ci95[1]
+        """Whether the race could not tell the two apart, or the interval holds 1: that is no gain."""
+        return self.open or (self.ratio_ci95 is not None and self.ratio_ci95[0] <= 1.0 <= self.ratio_ci95[1])
 
     @property
     def gain(self) -> float | None:
@@ -159,8 +159,11 @@ def _at(found: Found, old: Choice, objective: str) -> Compared:
         return at._replace(checked=True)
     interval = ours.ratio_ci95 if ours and objective == "latency" and new == race.winner else None
     ratio = lost_by(found.figures, objective, old, new)
-    few = objective == "latency" and race.rounds < LEAST_ROUNDS and ours is not None and ours.outcome == "tie"
-    return at._replace(ratio=ratio, ratio_ci95=None if ratio is None else interval, few=few)
+    tie = ours is not None and ours.outcome == "tie" and objective == "latency" and new == race.winner
+    known = ratio is not None
+    return at._replace(
+        ratio=ratio, ratio_ci95=interval if known else None, open=known and (tie or not is_settled(race))
+    )
 
 
 def decide(old: Incumbent, compared: Sequence[Compared], objective: str, added: Sequence[int], bar: float) -> Decision:
