@@ -36,6 +36,9 @@ MOST_GRAPH_CALLS = 256
 KEPT_GRAPHS = 24
 """Recorded graphs of the current problem that are kept: a race comes back to a dozen choices each round."""
 
+SPARE = 1.1
+"""Of what a call takes, that must be free: an allocator rounds up."""
+
 
 class Refused(Exception):
     """A trial ends here with a reply. Never leaves the worker."""
@@ -202,7 +205,7 @@ class Bench:
         """A call for each set of operands."""
         found = self._program(program)
         if program.language != "cuda":
-            return [foreign.prepared(self.driver, self.spec, found, case, group) for group in sets]
+            return [self._prepared(found, case, group) for group in sets]
         geometry, launch = case.geometry, self.driver.launch
         if geometry is None:
             raise Refused(Reply("skipped", "a CUDA program needs a launch"))
@@ -213,9 +216,26 @@ class Bench:
 
         return [call_of(group) for group in sets]
 
+    def _prepared(self, entry: Any, case: Case, group: tuple[ops.Block, ...]) -> Call:
+        """A call of Python, which may need the memory that recorded graphs hold."""
+        try:
+            return foreign.prepared(self.driver, self.spec, entry, case, group)
+        except MemoryError:
+            if not self._ready:
+                raise
+        self._ready.clear()
+        self.driver.release()
+        return foreign.prepared(self.driver, self.spec, entry, case, group)
+
     def _space(self, case: Case) -> ops.Block | None:
+        """The workspace of a call. Graphs that were kept hold theirs, of n^2 numbers each: the oldest make room."""
         geometry = case.geometry
-        return None if geometry is None else ops.scratch(self.driver.xp, geometry.workspace_bytes, geometry.zero_bytes)
+        if geometry is None:
+            return None
+        while self._ready and self.driver.room_bytes() < SPARE * geometry.workspace_bytes:
+            del self._ready[next(iter(self._ready))]
+            self.driver.release()
+        return ops.scratch(self.driver.xp, geometry.workspace_bytes, geometry.zero_bytes)
 
     # --- checking ---
 

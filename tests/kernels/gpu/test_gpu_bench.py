@@ -10,7 +10,7 @@ from advisor.kernels.gpu.bench import MOST_GRAPH_CALLS, Bench
 from advisor.kernels.gpu.driver import DeviceError
 from advisor.kernels.gpu.messages import Compile, Trial, decode, encode
 from advisor.kernels.gpu.pool import GpuPool
-from advisor.kernels.gpu.space import gpu_default
+from advisor.kernels.gpu.space import gpu_default, gpu_space
 from advisor.kernels.header import GPU_LANGUAGES
 from advisor.kernels.messages import Phase, Reply
 from advisor.kernels.messages import decode as read
@@ -97,6 +97,32 @@ def test_what_passed_once_is_not_checked_again_and_its_graph_is_kept():
     (launches, graphs), (after, graphs_after) = counts
     assert graphs_after == graphs
     assert after - launches == asked.samples
+
+
+class Small(FakeDriver):
+    """A device whose memory holds so many recorded graphs; everything else takes none."""
+
+    def __init__(self, graphs):
+        super().__init__()
+        self.bench, self.most = Bench(self, DECODE, 0), graphs
+
+    def room_bytes(self):
+        return 1 << 40 if len(self.bench._ready) < self.most else 0
+
+
+@pytest.mark.parametrize(("most", "kept"), [(2, 2), (1, 1), (9, 3)])
+def test_graphs_that_were_kept_make_room_for_the_workspace_of_the_next(most, kept):
+    driver = Small(most)
+    problem = DECODE.problem(100, "float16", "warm", batch=1, heads=40, kv_heads=8, head_dim=128)
+    cuda = variants("decode", (), ("cuda",))
+    pool = GpuPool(H200, DECODE, cuda)
+    for choice in gpu_space(H200, DECODE, cuda, problem, (("cupy-14.2", "cuda"),))[:3]:
+        asked = pool.trial(problem, choice, Ask(1, 60.0), "normal")
+        driver.bench.prepare(asked)
+        assert driver.bench.trial(asked).status == "ok"
+    assert len(driver.bench._ready) == kept
+    assert next(reversed(driver.bench._ready))[0] == asked.program
+    assert (driver.released > 1) == (kept < 3)
 
 
 def test_cold_operands_rotate_through_twice_the_l2():

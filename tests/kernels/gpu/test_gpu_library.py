@@ -9,6 +9,7 @@ from gpu_fixtures import DECODE, H200, FakeDriver, answers
 from advisor import show
 from advisor.errors import BadInput
 from advisor.kernels.executor import Ask
+from advisor.kernels.gpu.bench import Bench
 from advisor.kernels.gpu.driver import DeviceError
 from advisor.kernels.gpu.pool import GpuPool
 from advisor.kernels.gpu.space import gpu_space
@@ -142,6 +143,22 @@ def test_a_call_that_takes_more_than_is_free_is_skipped_before_it_is_made():
     reply = answers(driver, trial("sdpa_math"))[-1]
     assert (reply.status, reply.sound) == ("skipped", False)
     assert "1000 are free" in reply.reason
+
+
+@needs_torch
+def test_a_call_that_needs_what_recorded_graphs_hold_gets_it():
+    driver = TorchDriver()
+    bench = Bench(driver, DECODE, 0)
+    asked = trial("sdpa_math")
+    bench.prepare(asked)
+    assert bench.trial(asked).status == "ok"
+    assert len(bench._ready) == 1
+    driver.release = lambda: setattr(driver, "room", 1 << 40)
+    driver.room = 1000
+    again = trial("sdpa_math", 66)
+    bench._blocks((again.case.problem, "normal"), 1)
+    assert bench.trial(again).status == "ok"
+    assert len(bench._ready) == 1
 
 
 @needs_torch
