@@ -1,8 +1,11 @@
 """Held-out regret of this machine's tables: at random n that were never tuned, against an exhaustive look there.
 
-    python benchmarks/policy.py [--kernels decode,forward] [--seconds 240] [--each 4] [--home DIR] [--json FILE]
+    python benchmarks/policy.py [--kernels decode,forward] [--seconds 240] [--each 4] [--no-tune] [--home DIR]
+                                [--json FILE]
 
-Each kernel is tuned first where DIR has no table of this machine. Then random n inside the tuned region, log-uniform,
+Each kernel is tuned first where DIR has no table of this machine; with --no-tune what answers here is judged as it is:
+DIR's table, else the one that was shipped for this machine. The same where a tuning left the shipped table in place,
+since what it found was no better. Then random n inside the tuned region, log-uniform,
 at none of which anything was learned: a first look at every choice of the space, as far as time goes (those of the
 table first, then the rest in random order), a second at the best of them, and one race with fresh samples of the best,
 of what the table says and of the DEFAULT. Regret is the time of the table's choice over the best, which was picked on
@@ -34,7 +37,8 @@ from tune_rows import fresh_race, regrets
 from advisor.arguments import sizes
 from advisor.codec import to_json
 from advisor.concluding import held_out_sizes
-from advisor.errors import AdvisorError
+from advisor.errors import AdvisorError, Missing
+from advisor.gather import files
 from advisor.kernels.executor import Executor
 from advisor.kernels.executors import pool_for
 from advisor.kernels.pool import WorkerPool
@@ -42,7 +46,7 @@ from advisor.kernels.registry import spec as spec_of
 from advisor.kernels.spec import KernelSpec
 from advisor.kernels.variant import Variant, for_machine, variants
 from advisor.policy.learn import choose
-from advisor.policy.store import load_table
+from advisor.policy.store import ids_of, load_table
 from advisor.probing import folder_of
 from advisor.records import Choice, Machine, Measurement, Problem, Table
 from advisor.search import protocol
@@ -56,6 +60,7 @@ from advisor.search.space import (
     space,
     space_options,
 )
+from advisor.site import describe_here
 from advisor.topology.probe import probe
 from advisor.tuning_result import best_section, of_shape
 
@@ -112,17 +117,37 @@ class Looked(NamedTuple):
 
 
 def tuned(kernel: str, asked: argparse.Namespace, budget_s: float) -> Ground:
-    """The kernel's table of this machine, tuned now where there is none."""
+    """What answers for a kernel on this machine, tuned now where DIR has no table of it and tuning is asked for.
+
+    Raises:
+        Missing: nothing answers here.
+    """
     machine = probe()
-    path = os.path.join(folder_of(machine), f"{kernel}.table.json")
-    if not os.path.exists(path):
+    if not asked.no_tune and not os.path.exists(os.path.join(folder_of(machine), f"{kernel}.table.json")):
         wanted = asked.sizes or SIZES[kernel]
         words = ["--kernel", kernel, "--n", wanted, "--budget", f"{budget_s:.0f}s", "--seed", str(asked.seed)]
         print(f"  tune {kernel}: n = {wanted}, {budget_s:.0f} s", file=sys.stderr, flush=True)
         subprocess.run([sys.executable, "-m", "advisor.cli", "tune", *words], check=False, stdout=sys.stderr)
+    table = answering(kernel, machine)
     options = space_options(machine)
     options = options._replace(compilers=first_of_each_language(options.compilers))
-    return Ground(machine, spec_of(kernel), for_machine(variants(kernel), machine), options, load_table(path))
+    return Ground(machine, spec_of(kernel), for_machine(variants(kernel), machine), options, table)
+
+
+def answering(kernel: str, machine: Machine) -> Table:
+    """The table by which a lookup answers here: the user's own, else one that was shipped for this machine.
+
+    One that no lookup trusts, or that is of other limits, does not answer.
+
+    Raises:
+        Missing: there is none.
+    """
+    ids, name = (kernel, machine.hardware_id, machine.limits_id), f"{kernel}.table.json"
+    for path in files(describe_here("/", []), None, None):
+        with contextlib.suppress(AdvisorError):
+            if os.path.basename(path) == name and ids_of(table := load_table(path)) == ids:
+                return table
+    raise Missing("no table answers here", got=kernel, allowed="one of this machine and its limits")
 
 
 def held_out(ground: Ground, asked: argparse.Namespace) -> list[Problem]:
@@ -364,6 +389,7 @@ def arguments() -> argparse.ArgumentParser:
         "--sizes", default="", help="n to tune where there is no table, instead of those of each kernel"
     )
     parser.add_argument("--home", help="folder of tables (ADVISOR_HOME); what is there is not tuned again")
+    parser.add_argument("--no-tune", action="store_true", help="judge what answers here, tune nothing")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--json", help="rows are kept in this file, and taken from it")
     return parser

@@ -3,14 +3,20 @@
 import argparse
 import json
 import math
+import os
 import subprocess
 import sys
 
 import policy
 import pytest
 from fake import FakeExecutor, FakeSpec, decode_ns, fake_machine, fake_variants, recorded_noise
+from tabling import table, write, write_machine
 
 from advisor.concluding import held_out_sizes
+from advisor.errors import Missing
+from advisor.paths import machine_dir
+from advisor.policy.store import with_id
+from advisor.records import pairs
 from advisor.search.space import SpaceOptions, Toolchain, default_choice, space
 
 SPACE = SpaceOptions((Toolchain("gcc", "libgomp"),))
@@ -116,6 +122,52 @@ def test_held_out_sizes_are_random_log_uniform_and_never_tuned():
     assert held_out_sizes(tuned, 3, 5) == held_out_sizes(tuned, 3, 5)
     assert not set(held_out_sizes(tuned, 3, 5)) & set(held_out_sizes(tuned, 3, 5, held_out_sizes(tuned, 3, 5)))
     assert held_out_sizes((64,), 3, 0) == held_out_sizes(tuned, 0, 0) == ()
+
+
+@pytest.fixture
+def tables(tmp_path, monkeypatch):
+    """Keeps a table of made-up rows, which names its maker in the provenance, at home or among the shipped ones."""
+    monkeypatch.setenv("ADVISOR_HOME", str(tmp_path / "home"))
+    monkeypatch.setattr("advisor.gather.shipped_policies", lambda: str(tmp_path / "shipped"))
+    here, site = policy.probe(), policy.describe_here("/", [])
+    places = {"home": machine_dir(site.hardware_id, site.limits_id), "shipped": str(tmp_path / "shipped" / "one")}
+
+    def keep(where, limits=here.limits_id):
+        os.makedirs(places[where])
+        made = table(hardware_id=here.hardware_id, limits_id=limits)
+        write(places[where], with_id(made._replace(provenance=pairs({"maker": where}))))
+        write_machine(places[where], here._replace(limits_id=limits))
+
+    return keep
+
+
+def maker(machine):
+    return dict(policy.answering("decode", machine).provenance)["maker"]
+
+
+def test_a_shipped_table_answers_where_the_tuning_left_it_in_place(tables):
+    with pytest.raises(Missing, match="no table answers"):
+        policy.answering("decode", policy.probe())
+    tables("shipped")
+    assert maker(policy.probe()) == "shipped"
+    tables("home")
+    assert maker(policy.probe()) == "home"
+
+
+def test_a_shipped_table_of_other_limits_does_not_answer(tables):
+    tables("shipped", limits="others")
+    with pytest.raises(Missing, match="no table answers"):
+        policy.answering("decode", policy.probe())
+
+
+@pytest.mark.parametrize("no_tune", [True, False])
+def test_nothing_is_tuned_where_that_is_asked(tables, monkeypatch, no_tune):
+    tables("shipped")
+    ran = []
+    monkeypatch.setattr(policy.subprocess, "run", lambda words, **more: ran.append(words))
+    asked = policy.arguments().parse_args(["--no-tune"] if no_tune else [])
+    found = policy.tuned("decode", asked, 1.0)
+    assert (len(ran), dict(found.table.provenance)["maker"]) == (0 if no_tune else 1, "shipped")
 
 
 def test_sizes_that_make_no_sense_are_refused_at_once():
