@@ -17,7 +17,7 @@ EDGE_FLOPS = 1 << 26
 """The same for edge problems with more arithmetic than this."""
 
 DEVICE_LIMITS = ((1 << 33, 1 << 24), (1 << 36, 1 << 28))
-"""(flops, elements) of the further edge problem of a device, which has those in milliseconds: the second where the first
+"""(flops, elements) of the further edge problem of a device, which takes milliseconds: the second where the first
 leaves no n that is longer than a tile, or none that the choice takes."""
 
 LONGEST_TILE = 128
