@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from advisor import render
+from advisor.doubts import FEW
 from advisor.policy.launch import duration, process_words
 from advisor.policy.launch.sheet import held_out
 from advisor.words import many
@@ -185,18 +186,26 @@ def _gain_words(verdict: Verdict, choice: Choice) -> str:
 
 def _behind(verdict: Verdict, choice: Choice) -> str:
     """Its time over the race winner's, in words; what the table says may have been in no race."""
+    from advisor.search.settled import is_settled
+
     ratio = next((s.ratio for s in verdict.standings if s.choice == choice), None)
+    if ratio is not None and not is_settled(verdict):
+        return FEW
     return "not raced" if ratio is None else f"{ratio - 1:+.1%} of the fastest"
 
 
 def _margin(verdict: Verdict) -> str:
+    """By how much the race's winner leads; no number after fewer rounds than a ranking needs."""
+    from advisor.search.settled import is_settled
+
     others = [s for s in verdict.standings if s.choice != verdict.winner and s.ratio is not None]
     if not others:
         return "nothing else ran"
+    if not is_settled(verdict):
+        return FEW
     nearest = min(others, key=lambda s: s.ratio or 0.0)
     low, high = nearest.ratio_ci95 or (float("nan"), float("nan"))
-    tie = nearest.outcome == "tie" and low <= 1 <= high
-    words = "a tie" if tie else f"{(nearest.ratio or 1.0) - 1:+.1%}"
+    words = "a tie" if nearest.outcome == "tie" else f"{(nearest.ratio or 1.0) - 1:+.1%}"
     return f"{words} [{low:.3f}, {high:.3f}]"
 
 

@@ -6,7 +6,7 @@ import io
 import sys
 
 import pytest
-from tabling import FOUR, ONE, look, race
+from tabling import FOUR, ONE, look, of_rounds, race
 
 from advisor import render, show, tuning_result
 from advisor.doctor import Finding
@@ -150,6 +150,20 @@ def test_a_default_that_failed_after_some_samples_gives_no_ratio():
     verdict = race(64, {FOUR: 400.0, ONE: 100.0})
     standings = tuple(s._replace(outcome="failed") if s.choice == FOUR else s for s in verdict.standings)
     assert "4.00x" not in tuned_sheet([verdict._replace(standings=standings)])[0]
+
+
+def test_after_few_rounds_no_margin_is_told_and_of_a_tie_none_either():
+    times = {FOUR: 100.0, ONE: 106.9}
+    after = {rounds: of_rounds(race(64, times), rounds) for rounds in (1, 8, 9)}
+    told = {rounds: tuned_sheet([verdict])[0] for rounds, verdict in after.items()}
+    assert ["few samples" in text for text in told.values()] == [True, True, False]
+    assert ["+6.9%" in text for text in told.values()] == [False, False, True]
+    tied = tuple(
+        s._replace(outcome="tie", ratio_ci95=(1.01, 1.1)) if s.choice == ONE else s for s in after[9].standings
+    )
+    text, _ = tuned_sheet([after[9]._replace(standings=tied)])
+    assert "a tie [1.010, 1.100]" in text
+    assert "few samples" in tuned_sheet([after[8]], [look(64, FOUR, 9e4), look(64, ONE, 410.0)], "robust")[0]
 
 
 def test_several_kernels_stand_under_their_names_and_what_holds_for_all_is_said_once():
