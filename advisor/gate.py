@@ -20,6 +20,7 @@ from advisor.policy.recall import recall
 from advisor.records import Choice, Measurement, Problem, Row, Section, Table, Verdict
 from advisor.search.known import same_program
 from advisor.search.objective import figures_of
+from advisor.search.settled import QUIET, weight
 from advisor.tuning_result import best_section, of_shape
 
 if TYPE_CHECKING:
@@ -135,8 +136,8 @@ def remembered(before: Past, table: Table | None, request: Request) -> Past:
     """What was known before a run and may be learned from beside it: at the n that the table has, nothing else.
 
     Of the log's final races there only those count that timed what the table says: what did not land once, because the
-    table's choice was in no race, shall not come in later. Where none is left, the table's own figures count, unless
-    they are stale.
+    table's choice was in no race, shall not come in later. Where none is left that ran to its end undisturbed, the
+    table's own figures count beside them, unless they are stale.
 
     Args:
         before: what the log knows.
@@ -150,7 +151,7 @@ def remembered(before: Past, table: Table | None, request: Request) -> Past:
     old = incumbent(own, request)
     told = tuple(v for v in before.verdicts if v.purpose != "final" or _timed(v, old, request.options.objective))
     stays = {n: choice for n, choice in old.picks.items() if n not in old.lost}
-    raced = {v.problem.n for v in told if v.purpose == "final"}
+    raced = {v.problem.n for v in told if v.purpose == "final" and _is_sure(v, stays.get(v.problem.n))}
     found = recall(own, first, {n: c for n, c in stays.items() if n not in raced}, _fresh(own, request))
     there = {v.problem.n for v in told}
     trials = tuple(trial for trial in before.trials if trial.problem.n in there)
@@ -171,6 +172,12 @@ def _timed(verdict: Verdict, old: Incumbent, objective: str) -> bool:
     if n not in old.picks or n in old.lost or old.objective != objective:
         return n in old.picks
     return any(s.summary and same_program(s.choice) == old.picks[n] for s in verdict.standings)
+
+
+def _is_sure(verdict: Verdict, kept: Choice | None) -> bool:
+    """Whether a race has an undisturbed time of what the table says, over rounds enough."""
+    own = [s for s in verdict.standings if same_program(s.choice) == kept]
+    return any(s.summary and weight(s.summary.samples, s.contended) == QUIET for s in own)
 
 
 def _fresh(own: Table, request: Request) -> tuple[Row, ...]:

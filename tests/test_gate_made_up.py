@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 import tabling
-from tabling import DEFAULT, FOUR, MADE, ONE, PASSIVE, SPIN, TWO, choice, race
+from tabling import DEFAULT, FOUR, MADE, ONE, PASSIVE, SPIN, TWO, choice, contended, of_rounds, race
 
 from advisor import gate, paths, tuning
 from advisor.concluding import RanAgain, Tuning
@@ -306,7 +306,21 @@ def test_every_process_part_keeps_what_was_not_raced(path):
     spin = FOUR._replace(process=SPIN)
     saved(path, *(race(n, {FOUR: 1000.0, spin: 2000.0, ONE._replace(process=PASSIVE): 1100.0}) for n in (64, 4096)))
     _, table = Ran(path, {64: {FOUR: 900.0, TWO: 1000.0}}).settle()
-    assert tuned_n(table) == {DEFAULT: (64, 4096), SPIN: (4096,), PASSIVE: (4096,)}
+    assert tuned_n(table) == dict.fromkeys((DEFAULT, SPIN, PASSIVE), (64, 4096))
+    found = {section.process: choose(section, 64) for section in table.sections}
+    assert found == {DEFAULT: FOUR, SPIN: ONE._replace(process=SPIN), PASSIVE: ONE._replace(process=PASSIVE)}
+
+
+@pytest.mark.parametrize("worse", [lambda r: of_rounds(r, 4), contended])
+def test_the_table_s_figures_stay_beside_a_race_that_knows_them_worse_with_and_without_the_log(path, worse):
+    """A shipped table has no log beside it, and the worse race is in the log from then on."""
+    saved(path, race(64, {ONE: 100.0, FOUR: 120.0}))
+    bad = worse(race(64, {ONE: 110.0, FOUR: 150.0}))
+    for log in ((), (bad,)):
+        ran = Ran(path, {64: {ONE: 1.0}}, log=log)
+        ran.tuning = ran.tuning._replace(outcome=ran.tuning.outcome._replace(verdicts=(bad,)))
+        decision, table = ran.settle()
+        assert (decision.verdict, [p.summary.p25_ns for p in table.sections[0].rows[0].points]) == ("same", [100.0])
 
 
 def test_an_import_while_a_tuning_runs_stays(path):
