@@ -319,9 +319,8 @@ def _with_wins(section: Section, evidence: Evidence, kept: dict[int, Choice]) ->
     """
     wins: dict[str, list[int]] = {}
     for n, race in sorted(evidence.finals.items()):
-        known = of_race(race.standings, evidence.stolen.get(n, {}), evidence.joules.get(n, {}))
         for objective in (section.objective, *(one.objective for one in section.alternatives)):
-            first = best(known, objective, race.winner)
+            first = _first(objective, race, evidence)
             first = kept.get(n, first) if objective == section.objective else first
             own = counts_for(first, section.process) and (
                 objective == "latency"  # there the row's choice is this one, or as good by the bound
@@ -330,6 +329,19 @@ def _with_wins(section: Section, evidence: Evidence, kept: dict[int, Choice]) ->
             if own and n in section.tuned_n:
                 wins.setdefault(objective, []).append(n)
     return section._replace(wins=pairs({objective: tuple(found) for objective, found in wins.items()}))
+
+
+def _first(objective: str, race: Verdict, evidence: Evidence) -> Choice:
+    """The best choice of all process parts at a tuned n for an objective.
+
+    A race of few rounds says nothing against the process part of the default choice: it stays by time and by effort.
+    """
+    n, plain = race.problem.n, race.default.process
+    known = of_race(race.standings, evidence.stolen.get(n, {}), evidence.joules.get(n, {}))
+    own = best_at(plain, n, evidence)
+    if own is None or is_settled(race) or objective == "robust":
+        return best(known, objective, race.winner)
+    return best([one for one in known if counts_for(one.choice, plain)], objective, own)
 
 
 def best_at(process: Process | None, n: int, evidence: Evidence) -> Choice | None:

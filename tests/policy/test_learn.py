@@ -379,6 +379,16 @@ def test_the_same_choice_measured_anew_with_less_luck_keeps_its_figures(worse):
     assert learn(machine(), [good, better], [], MADE) == learn(machine(), [better], [], MADE)
 
 
+@pytest.mark.parametrize(("rounds", "first"), [(1, DEFAULT), (8, DEFAULT), (9, PASSIVE)])
+def test_after_few_rounds_the_process_part_of_the_default_choice_stays(rounds, first):
+    times = {PASSIVE_FOUR: 95.0, FOUR: 128.0, TWO: 119.0}
+    found = sections(learn(machine(), [of_rounds(race(64, times, default=FOUR), rounds)], [], MADE))
+    assert [process for process, one in found.items() if 64 in dict(one.wins).get("latency", ())] == [first]
+    assert {process: choose(one, 64) for process, one in found.items()} == {DEFAULT: TWO, PASSIVE: PASSIVE_FOUR}
+    failed = of_rounds(race(64, {PASSIVE_FOUR: 95.0, FOUR: math.inf}, default=FOUR), rounds)
+    assert dict(only(learn(machine(), [failed], [], MADE)).wins)["latency"] == (64,)
+
+
 def test_a_race_of_few_rounds_takes_no_place_of_one_that_ran_to_its_end_unless_that_winner_failed():
     settled, thin = race(64, {ONE: 100.0, FOUR: 120.0}), of_rounds(race(64, {FOUR: 90.0, ONE: 130.0}), 8)
     for races in ([settled, thin], [thin, settled]):
