@@ -21,6 +21,7 @@ from advisor.kernels.sampling import Meter, Plan, Reading, Samples, sample
 from advisor.kernels.shelf import Shelf
 from advisor.kernels.spec import Expected, KernelSpec
 from advisor.records import Problem, pairs
+from advisor.words import many
 
 KEPT_BYTES = 64 << 20
 """Operands of earlier (edge) problems are kept up to this many bytes together."""
@@ -126,7 +127,7 @@ class Bench:
             failed = lib.pin(loaded, trial.threads, trial.cpus, trial.mask)
             if failed:
                 raise Refused(
-                    Reply("skipped", f"{failed} of {trial.threads} threads could not be bound to {trial.cpus}")
+                    Reply("skipped", f"{failed} of {many(trial.threads, 'thread')} could not be bound to {trial.cpus}")
                 )
             self._team = wanted
         return lib.team(loaded, trial.threads)[0]

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from advisor.records import Measurement
+from advisor.words import many
 
 OPENMP = ("libgomp", "libomp", "libiomp")
 
@@ -83,7 +84,7 @@ def warnings(pools: Sequence[Pool], cpus: int) -> tuple[str, ...]:
     if len(found) < 2:
         return ()
     shown = ", ".join(f"{pool.name} with {pool.threads} ({pool.file or 'file unknown'})" for pool in found)
-    crowd = f", {busy(pools)} threads on {cpus} CPUs" if busy(pools) > cpus else ""
+    crowd = f", {busy(pools)} threads on {many(cpus, 'CPU')}" if busy(pools) > cpus else ""
     return (f"{len(found)} thread pools in one process compete: {shown}{crowd}; see {TRAP}",)
 
 

@@ -15,6 +15,7 @@ from advisor.kernels.libraries import tools
 from advisor.kernels.spec import KernelSpec
 from advisor.kernels.variant import Variant
 from advisor.records import Machine, Measurement, Pairs, Problem
+from advisor.words import many
 
 CHECK_LIMIT_S = 60.0
 """Limit of one check; the largest problems take a second on one thread."""
@@ -79,7 +80,8 @@ def _row(found: Measurement, draw: str) -> Row:
     """A right result by another team than the one asked for is wrong too: it would be pinned and timed as another."""
     made, team = found.choice.build, found.choice.team
     if team and found.status == "ok" and found.threads_observed != team.threads:
-        reason = f"ran on {found.threads_observed} threads where {team.threads} were asked for"
+        was = "was" if team.threads == 1 else "were"
+        reason = f"ran on {many(found.threads_observed or 0, 'thread')} where {team.threads} {was} asked for"
         found = found._replace(status="wrong", reason=reason)
     return Row(
         variant=made.variant,

@@ -13,6 +13,7 @@ from advisor.validate.device_records import Count, Crossing, Device, Grid, Step
 from advisor.validate.records import Estimate, Growth, Series
 from advisor.validate.roles import STEPS, Role, pairs_of
 from advisor.validate.verdicts import APART
+from advisor.words import many
 
 
 class DeviceEvidence(NamedTuple):
@@ -196,4 +197,4 @@ def grid_words(evidence: DeviceEvidence, role: Role, n: int) -> str:
         return ""
     blocks, threads = max(own[0].launches)
     free = ": fewer, so that more rows find free ones and time grows with n" if blocks < count else ""
-    return f"{blocks} blocks of {threads} threads on {count} multiprocessors{free}"
+    return f"{many(blocks, 'block')} of {many(threads, 'thread')} on {many(count, 'multiprocessor')}{free}"

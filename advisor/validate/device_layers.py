@@ -12,6 +12,7 @@ from advisor.validate.device_judge import DeviceEvidence, moved_bytes, quantity
 from advisor.validate.findings import EXPONENT_BAND
 from advisor.validate.records import NOT_TESTABLE
 from advisor.validate.verdicts import CLEAR, Case, decided, outside, verdict, within, words
+from advisor.words import many
 
 DECODE_LOW, DECODE_HIGH = 0.77, 1.16
 """Decode's local exponents from n = 32768 on. Source: Mullin and Hains, section 5.3."""
@@ -72,7 +73,7 @@ def cold_start(evidence: DeviceEvidence) -> Case:
         return Case("-", NOT_TESTABLE, "no process could make a context by the driver's library alone")
     paper = published.on_gpu("cold start (context creation + JIT) per process")
     found = statistics.median(evidence.cold_start_s)
-    ours = f"{found:.2f} s, median of {len(evidence.cold_start_s)} processes"
+    ours = f"{found:.2f} s, median of {many(len(evidence.cold_start_s), 'process', 'processes')}"
     why = f"within a factor of {COLD_FACTOR:g}; the context alone, nothing is compiled"
     return Case(ours, verdict(paper / COLD_FACTOR <= found <= paper * COLD_FACTOR), why)
 

@@ -38,6 +38,7 @@ from advisor.validate.verdicts import (
     within,
     words,
 )
+from advisor.words import many
 
 EXPONENT_BAND = 0.25
 """An exponent so far from the predicted one still counts: the paper's own, from single shots, lie up to 0.37 away."""
@@ -126,7 +127,9 @@ def best_grows(evidence: Evidence) -> Case:
     most = max(lines[0].tried)
     capped = {min(c.published, most) for c in lines if c.published is not None}
     if len(capped) < 2 and lines[0].best >= lines[-1].best:
-        return Case(ours, NOT_TESTABLE, f"the paper's own table, cut at {most} threads, shows no growth at these n")
+        return Case(
+            ours, NOT_TESTABLE, f"the paper's own table, cut at {many(most, 'thread')}, shows no growth at these n"
+        )
     first, last = ((line.best, *line.tied) for line in (lines[0], lines[-1]))
     why = f"counts up to {most}; the paper's go to {published.THREADS}"
     if max(first) < min(last) or max(last) <= min(first):
@@ -143,12 +146,16 @@ def small_n_hurt(evidence: Evidence) -> Case:
     most = evidence.node.cpus
     over = first.all_over_best or Estimate(1.0, None, None)
     best = "all are best" if first.best == most else f"best {first.best}"
-    ours = f"{first.variant}: {most} threads {words(over)}x at n={first.n}, {best}"
+    ours = f"{first.variant}: {many(most, 'thread')} {words(over)}x at n={first.n}, {best}"
     if above(over, CLEAR):
-        return Case(ours, REPRODUCED, f"{most} CPUs where the paper has {published.THREADS}")
+        return Case(ours, REPRODUCED, f"{many(most, 'CPU')} where the paper has {published.THREADS}")
     if most <= (first.published or 0):
-        return Case(ours, NOT_TESTABLE, f"the paper's best there, {first.published} threads, is all we have or more")
-    return decided(False, below(over, CLEAR), (ours, f"the limit is {CLEAR}x, on {most} CPUs"), over)
+        return Case(
+            ours,
+            NOT_TESTABLE,
+            f"the paper's best there, {many(first.published or 0, 'thread')}, is all we have or more",
+        )
+    return decided(False, below(over, CLEAR), (ours, f"the limit is {CLEAR}x, on {many(most, 'CPU')}"), over)
 
 
 def _published_exponents() -> str:
@@ -183,7 +190,7 @@ def speed_up(evidence: Evidence) -> Case:
     last = lines[-1]
     up = last.speedup or Estimate(1.0, None, None)
     share = up.value / evidence.node.cpus
-    ours = f"{last.variant}: {words(up)}x on {evidence.node.cpus} CPUs at n={last.n}: {share:.2f} a CPU"
+    ours = f"{last.variant}: {words(up)}x on {many(evidence.node.cpus, 'CPU')} at n={last.n}: {share:.2f} a CPU"
     if last.n < LARGE_N:
         return Case(ours, NOT_TESTABLE, f"the largest n is under {LARGE_N}")
     why = f"at least {EFFICIENCY} a CPU; fewer CPUs share more bandwidth each"
@@ -255,7 +262,7 @@ def stack_crash(evidence: Evidence) -> Case:
     limit = evidence.node.stack_limit_bytes
     under = "no stack limit" if limit is None else f"stack limit {limit / 2**20:.0f} MB"
     failed = sorted((check for check in evidence.stack if check.status != "ok"), key=lambda c: c.status != "crashed")
-    ours = f"{len(evidence.stack) - len(failed)} of {len(evidence.stack)} variants right at 8 MB, {under}"
+    ours = f"{len(evidence.stack) - len(failed)} of {many(len(evidence.stack), 'variant')} right at 8 MB, {under}"
     if failed:
         found = REPRODUCED if failed[0].status == "crashed" else NOT_TESTABLE
         return Case(f"{ours}; {failed[0].variant}: {failed[0].status}", found, failed[0].reason[:120])
@@ -302,8 +309,8 @@ def stalls(evidence: Evidence) -> Case:
     first = lines[0]
     quiet = _quiet(evidence, first.n)
     ours = (
-        f"{first.threads} over {first.base_threads} threads at n={first.n}: quiet {_times(quiet)}, one core stolen "
-        f"{_times(first.beside_over_base)} ({'pinned' if first.pinned else 'not pinned'})"
+        f"{first.threads} over {many(first.base_threads, 'thread')} at n={first.n}: quiet {_times(quiet)}, "
+        f"one core stolen {_times(first.beside_over_base)} ({'pinned' if first.pinned else 'not pinned'})"
     )
     busy = "; this machine was not quiet" if quiet is not None and quiet >= STALLED else ""
     return Case(ours, verdict((first.beside_over_base or 0.0) >= STALLED), _cause(evidence.node) + busy)
@@ -344,7 +351,8 @@ def crowd_costs(evidence: Evidence) -> Case:
         return Case("-", NOT_TESTABLE, "decode was not measured with twice as many threads as CPUs")
     n, worst = max(lines, key=lambda line: line[1].value)
     ours = f"at most {words(worst)}x, at n={n}"
-    why = f"{2 * evidence.node.cpus} threads on {evidence.node.cpus} CPUs, spinning as the runtime does by default"
+    cpus = evidence.node.cpus
+    why = f"{2 * cpus} threads on {many(cpus, 'CPU')}, spinning as the runtime does by default"
     return decided(below(worst, CROWD_WORST), above(worst, CROWD_WORST), (ours, why), worst)
 
 

@@ -21,6 +21,7 @@ from advisor.validate.verdicts import (
     within,
     words,
 )
+from advisor.words import many
 
 BLOCK = "block"
 
@@ -65,7 +66,8 @@ def c_is_faster(evidence: Evidence) -> Case:
     if undecided:
         return undecided
     faster = [one for one in lines if below(one.ratio, 1.0)]
-    why = f"C is faster at {len(faster)} of {len(lines)} sizes, its whole interval below 1; compilers differ by version"
+    where = f"{len(faster)} of {many(len(lines), 'size')}"
+    why = f"C is faster at {where}, its whole interval below 1; compilers differ by version"
     slower = any(above(one.ratio, 1 / APART) for one in lines)
     return decided(len(faster) == len(lines), slower, (_ratios(lines), why))
 
@@ -132,7 +134,7 @@ def mild(evidence: Evidence) -> Case:
         return Case("-", NOT_TESTABLE, "one CPU, or the block was not measured with one thread and with all")
     ours = f"{names[0]}: " + ", ".join(f"{words(c.all_over_best)}x at n={c.n}" for c in lines)
     nodes = evidence.node.numa_nodes
-    where = f"{most} CPUs on {nodes} NUMA node{'s' * (nodes != 1)}, where the paper has 128 on 8"
+    where = f"{many(most, 'CPU')} on {many(nodes, 'NUMA node')}, where the paper has 128 on 8"
     found = [(c.all_over_best, _most(c.n)) for c in lines if c.all_over_best is not None]
     under, over = (all(below(*one) for one in found), any(above(*one) for one in found))
     why = f"at most {WORST_PENALTY}x, and {MILD_PENALTY}x from n={MILD_N} on; {where}"

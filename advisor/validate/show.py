@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from advisor.render import rows, sign
 from advisor.validate import published
 from advisor.validate.records import Crossover, Estimate, Finding, Fusion, Growth, Plateau, Predicted, Report, Traffic
+from advisor.words import many
 
 QUIET_PERCENT = 10.0
 """Busy share of all CPUs from which on a machine is not quiet: on two CPUs a fifth of one of them."""
@@ -46,11 +47,10 @@ def pivot(labels: Sequence[str], lines: Lines) -> str:
 def shown(report: Report) -> str:
     """All tables, then the findings, then what failed."""
     node = report.node
-    numa = "NUMA node" if node.numa_nodes == 1 else "NUMA nodes"
     shape = " ".join(f"{key}={value}" for key, value in report.shape)
     parts = [
-        f"{node.model_name or 'CPU'}: {node.cpus} CPUs in reach, {node.numa_nodes} {numa}; {shape}; "
-        f"{report.seconds:.0f} s",
+        f"{node.model_name or 'CPU'}: {many(node.cpus, 'CPU')} in reach, {many(node.numa_nodes, 'NUMA node')}; "
+        f"{shape}; {report.seconds:.0f} s",
         _busy_words(report.busy_percent),
         part("Growth: exponent of n up to each size from the one before it", growth(report.growth)),
         part(
