@@ -32,6 +32,7 @@ Kept = tuple[tuple[int, Choice], ...]
 
 def learned(before: Past, outcome: Outcome, request: Request, asked: TuneRequest, kept: Kept = ()) -> Table | None:
     """The table of an outcome and of what earlier runs found at other n; None where not one race ended."""
+    from advisor.kernels.variant import made_at
     from advisor.policy.learn import DEPENDS, Beside, Made, learn
 
     if not any(verdict.purpose == "final" for verdict in outcome.verdicts):
@@ -52,21 +53,8 @@ def learned(before: Past, outcome: Outcome, request: Request, asked: TuneRequest
     verdicts, trials = [*before.verdicts, *outcome.verdicts], [*before.trials, *outcome.trials]
     beside = Beside([*before.stolen, *outcome.stolen], [*before.energy, *outcome.energy], before.recalled)
     depends = device.DEPENDS if is_device(request.machine.limits_id) else DEPENDS
-    made = Made(created, provenance, depends, asked.objective, kept, _exists(request))
+    made = Made(created, provenance, depends, asked.objective, kept, made_at(request.variants, request.problems[0]))
     return learn(request.machine, verdicts, trials, made, beside)
-
-
-def _exists(request: Request) -> Callable[[Choice, int], bool]:
-    """Whether a choice is made for an n of a request's shape, by the header of its variant; one not at hand is."""
-    from advisor.kernels.variant import is_valid
-
-    known, first = {(one.name, one.source_hash): one for one in request.variants}, request.problems[0]
-
-    def exists(choice: Choice, n: int) -> bool:
-        variant = known.get((choice.build.variant, choice.build.source_hash))
-        return variant is None or is_valid(variant, first._replace(n=n), choice.build.knobs)
-
-    return exists
 
 
 class Tuning(NamedTuple):

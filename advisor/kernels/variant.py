@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from advisor.errors import BadInput, UnknownName
@@ -16,7 +16,7 @@ from advisor.kernels.expressions import evaluate
 from advisor.kernels.header import CPU_LANGUAGES, Knobs, Variant, kernel_named, read_variant
 from advisor.kernels.memory import ITEM_BYTES
 from advisor.kernels.spec import KernelSpec
-from advisor.records import Build, Machine, Pairs, Problem, pairs
+from advisor.records import Build, Choice, Machine, Pairs, Problem, pairs
 
 __all__ = [
     "Variant",
@@ -110,6 +110,17 @@ def is_valid(variant: Variant, problem: Problem, knobs: Pairs) -> bool:
         return False
     known = {**names(problem, knobs), "item_bytes": ITEM_BYTES[problem.dtype]}
     return all(evaluate(rule, known) for rule in variant.valid)
+
+
+def made_at(known: Sequence[Variant], problem: Problem) -> Callable[[Choice, int], bool]:
+    """Whether a choice is made for an n of a problem's shape, by the header of its variant; an unknown one is."""
+    by_source = {(one.name, one.source_hash): one for one in known}
+
+    def made(choice: Choice, n: int) -> bool:
+        variant = by_source.get((choice.build.variant, choice.build.source_hash))
+        return variant is None or is_valid(variant, problem._replace(n=n), choice.build.knobs)
+
+    return made
 
 
 def knob_sets(variant: Variant, problem: Problem) -> list[Pairs]:

@@ -523,14 +523,20 @@ def _border(
     between = sorted({race.problem.n for race in races.evidence.races if a < race.problem.n < b})
     ratios = [(n, _log_ratio(n, ours, theirs, known, races)) for n in (a, *between, b)]
     place = border([one for one in ratios if one[0] in (a, b) or one[1] is not None])
-    return place if races.exists is None else _within(place, left, right, races.exists)
+    return place if races.exists is None else within(place, left, right, races.exists)
 
 
-def _within(
+def within(
     place: int, left: tuple[int, Choice], right: tuple[int, Choice], exists: Callable[[Choice, int], bool]
 ) -> int:
     """The border moved to where both choices are made for the n on their side. Headers bound n from above or below, so
-    that each is up to some n, or from some n on; where neither is, there is nothing to choose."""
+    that each is up to some n, or from some n on; where neither is, there is nothing to choose.
+
+    Args:
+        place: the first n of the right choice as far as times go.
+        left, right: a tuned n and its choice on either side.
+        exists: whether a choice is made for an n.
+    """
     (a, ours), (b, theirs) = left, right
     last = _edge(a, b - 1, lambda n: exists(ours, n))
     first = a + b - _edge(a, b - 1, lambda n: exists(theirs, a + b - n))

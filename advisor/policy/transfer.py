@@ -15,7 +15,8 @@ from typing import Any, NamedTuple
 
 from advisor.errors import AdvisorError
 from advisor.kernels.spec import KernelSpec
-from advisor.kernels.variant import Variant, for_machine
+from advisor.kernels.variant import Variant, for_machine, made_at
+from advisor.policy.learn import within
 from advisor.policy.store import with_id
 from advisor.records import Choice, Machine, Pairs, Problem, Row, Section, Table, pairs
 from advisor.search import costs
@@ -298,7 +299,12 @@ def _rounded(regret: float | None) -> float | None:
 
 def _rows(ground: _Ground, told: dict[int, Told]) -> tuple[Row, ...]:
     sizes = sorted(told)
-    borders = [math.isqrt(low * high) if low < high - 1 else low for low, high in pairwise(sizes)]
+    made = made_at(ground.here.variants, _problem(ground.here.spec, ground.group, sizes[0]))
+    picks = [(n, told[n].choice) for n in sizes]
+    borders = [
+        within(math.isqrt(left[0] * right[0]) + 1, left, right, made) - 1 if left[0] < right[0] - 1 else left[0]
+        for left, right in pairwise(picks)
+    ]
     lows, highs = [sizes[0], *(border + 1 for border in borders)], [*borders, sizes[-1]]
     rows: list[Row] = []
     for n, low, high in zip(sizes, lows, highs, strict=True):

@@ -55,6 +55,16 @@ def test_a_table_says_what_other_machines_take_and_where_that_comes_from():
     assert all(row.points == () for row in section.rows)
 
 
+def test_no_row_reaches_where_its_variant_is_not_made():
+    """A row from halfway between two sizes on named a variant that its header has from later on."""
+    bound = tuple(v._replace(valid=("n >= 2000",)) if v.name == "split" else v for v in here().variants)
+    (section,) = transferred(here()._replace(variants=bound), [elsewhere()]).sections
+    assert [(row.low, row.high, row.choice.build.variant) for row in section.rows] == [
+        (64, 1999, "naive"),
+        (2000, 4096, "split"),
+    ]
+
+
 def test_what_comes_out_is_a_table_that_a_lookup_trusts():
     document = to_json(transferred(here(), [elsewhere()]))
     tablefile.check_table(document)
