@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 BETTER = 1.015
 """A process part is named as better from this ratio on: the landing bar. Source: design.md, "trustworthy", 5."""
 
+CLOSE = 1.1
+"""Under this ratio two digits would round the gain away."""
+
 _PACKAGE = os.path.dirname(os.path.abspath(__file__))
 _EXTENSIONS = (".c", ".f90", ".cu", ".py")
 
@@ -395,7 +398,7 @@ def _hints(site: Site, section: Json, others: list[Json], objective: str) -> Hin
             ratio = min(own[n] / theirs[n] if n in own and n in theirs else 0.0 for n in (below, above))
             if ratio > best:
                 best = ratio
-                found = f"; {start_with(other['process'])}: {best:.2g}x faster {where}"
+                found = f"; {start_with(other['process'])}: {best:.{3 if best < CLOSE else 2}g}x faster {where}"
         return found
 
     return better

@@ -466,6 +466,14 @@ def test_the_running_process_part_answers_and_a_better_one_is_named(home, monkey
     assert "start the process" not in answer.why
 
 
+def test_a_gain_of_a_few_percent_is_not_rounded_away(home):
+    """It read `1x faster`."""
+    passive = choice(threads=4, process=PASSIVE)
+    made = learn(machine(), [race(n, {FOUR: 514.0, ONE: 5000.0, passive: 500.0}) for n in (64, 1024)], [], MADE)
+    write(home, made)
+    assert "OMP_WAIT_POLICY=passive: 1.03x faster here" in Policy.load().choose("decode", 64).why
+
+
 def test_the_best_process_part_can_be_asked_for(home):
     with_passive(home)
     policy = Policy.load()
