@@ -21,6 +21,7 @@ from typing import NamedTuple
 from advisor import codec, tablefile
 from advisor.device import is_device
 from advisor.kernels.registry import spec as spec_of
+from advisor.kernels.variant import made_at
 from advisor.pipeline import variants_for
 from advisor.policy.counted import with_counters
 from advisor.policy.landing import mechanism
@@ -29,7 +30,7 @@ from advisor.policy.rule import with_rules
 from advisor.policy.store import key, load_table, save_table, with_id
 from advisor.records import Machine, Problem, Section, Table
 from advisor.search.counting import recorded
-from advisor.search.known import past
+from advisor.search.known import Past, past
 from advisor.search.request import Options, Request
 from advisor.search.space import SpaceOptions
 
@@ -73,15 +74,26 @@ def relearned(old: Table, machine: Machine, log_path: str) -> Table:
     options = Options(SpaceOptions(()), objective=first.objective)
     request = Request(machine, spec, variants_for(old.kernel, (), machine), (problem,), options, "", old.environment)
     known = past(log_path, request, every_shape=True)
-    made = Made(first.created, old.provenance, first.rows[0].depends, first.objective)
-    table = learn(machine, known.verdicts, known.trials, made, Beside(known.stolen, known.energy))
-    table = with_heldout(table, known.verdicts)
+    shapes = dict.fromkeys(v.problem._replace(n=1) for v in known.verdicts if v.purpose == "final")
+    tables = [_of_shape(shape, old, request, known) for shape in sorted(shapes)]
+    table = with_heldout(tables[0]._replace(sections=tuple(s for one in tables for s in one.sections)), known.verdicts)
     if is_device(machine.limits_id):
         table = with_counters(table, recorded(log_path))
     dates = {key(section): section.created for section in old.sections}
     kept = tuple(s._replace(created=dates.get(key(s), s.created)) for s in table.sections)
     table = table._replace(sections=kept, environment=old.environment, extra=old.extra)
     return with_rules(with_id(table), known.verdicts, known.trials, request.variants)
+
+
+def _of_shape(shape: Problem, old: Table, request: Request, known: Past) -> Table:
+    """What is learned of one shape, whose header bounds hold for it alone."""
+    verdicts, trials, stolen, energy = (
+        [one for one in all_of if one.problem._replace(n=1) == shape]
+        for all_of in (known.verdicts, known.trials, known.stolen, known.energy)
+    )
+    first, exists = old.sections[0], made_at(request.variants, shape)
+    made = Made(first.created, old.provenance, first.rows[0].depends, first.objective, exists=exists)
+    return learn(request.machine, verdicts, trials, made, Beside(stolen, energy))
 
 
 def changes(old: Table, new: Table) -> Iterator[Change]:

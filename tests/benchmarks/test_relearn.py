@@ -62,6 +62,17 @@ def test_a_table_is_learned_again_and_saved_only_where_asked(folder, capsys):
     assert "n=" not in capsys.readouterr().out
 
 
+def test_rows_end_where_their_variants_do(folder, monkeypatch):
+    monkeypatch.setattr(relearn, "made_at", lambda known, problem: lambda choice, n: choice != A or n <= 100)
+    with gzip.open(folder / "measurements.jsonl.gz", "rt") as file:
+        but_crossing = file.readlines()[:-1]
+    with gzip.open(folder / "measurements.jsonl.gz", "wt") as file:
+        file.writelines(but_crossing)
+    relearn.main([str(folder), "--write"])
+    (section,) = load_table(str(folder / "decode.table.json")).sections
+    assert [(row.low, row.high, row.choice) for row in section.rows] == [(64, 100, A), (101, 4096, B)]
+
+
 def test_a_folder_without_a_log_is_refused(folder):
     os.unlink(folder / "measurements.jsonl.gz")
     with pytest.raises(FileNotFoundError):
