@@ -18,8 +18,9 @@ from advisor.kernels.available import lines as unavailable_lines
 from advisor.kernels.available import unavailable
 from advisor.kernels.gpu.device import target
 from advisor.kernels.gpu.geometry import check_header
-from advisor.kernels.header import CPU_LANGUAGES, GPU_LANGUAGES
+from advisor.kernels.header import GPU_LANGUAGES
 from advisor.kernels.memory import USABLE, need_bytes, operand_sets, room_bytes
+from advisor.kernels.served import check_dtype, served
 from advisor.kernels.variant import Variant, check_expressions, for_machine, variants
 from advisor.records import REGIMES, Gpu, Machine, Problem
 from advisor.search.space import space_options
@@ -148,32 +149,6 @@ def variants_for(kernel: str, kernel_dirs: Sequence[str], machine: Machine) -> t
             next_step="see docs/add-a-gpu-variant.md, or tune it on the CPU",
         )
     return found
-
-
-def served(kernels: Iterable[str], kernel_dirs: Sequence[str], device: bool) -> dict[str, set[str]]:
-    """The dtypes in which each kernel has variants for a device, or for CPUs: a spec may have more."""
-    languages = GPU_LANGUAGES if device else CPU_LANGUAGES
-    return {
-        kernel: {dtype for variant in variants(kernel, kernel_dirs, languages) for dtype in variant.dtypes}
-        for kernel in kernels
-    }
-
-
-def check_dtype(spec: KernelSpec, found: Sequence[Variant], dtype: str, machine: Machine) -> None:
-    """Refuse a dtype in which a kernel is defined, but has no variant where it is to run.
-
-    Raises:
-        BadInput: with the dtypes in which it has some.
-    """
-    able = {one for variant in found for one in variant.dtypes}
-    if dtype not in able:
-        where = machine.gpus[0].name if is_device(machine.limits_id) else "CPUs"
-        raise BadInput(
-            f"{spec.name} must have a variant in the dtype for {where}",
-            got=dtype,
-            allowed=", ".join(one for one in spec.dtypes if one in able),
-            next_step="" if is_device(machine.limits_id) else "name a GPU: --device cuda:0",
-        )
 
 
 def check_headers(spec: KernelSpec, found: Sequence[Variant], problems: Sequence[Problem]) -> None:

@@ -11,8 +11,9 @@ from advisor import model as models
 from advisor.asked import CACHE, ROWS, SEQUENCE, Wanted, is_training, of_model, role
 from advisor.errors import AdvisorError, BadInput
 from advisor.kernels import registry
+from advisor.kernels.served import served
 from advisor.paths import machine_dir
-from advisor.pipeline import Where, kernel_names, load, served
+from advisor.pipeline import Where, kernel_names, load
 from advisor.policy.single import Single, Timing, phases_of, single
 from advisor.policy.timings import Current, of_log, of_sections
 from advisor.search.log import NAMES

@@ -26,15 +26,14 @@ from advisor.kernels.gpu.device import target
 from advisor.kernels.gpu.tools import left_out
 from advisor.kernels.memory import is_evicted
 from advisor.kernels.power import gpu_joules
+from advisor.kernels.served import check_dtype, served
 from advisor.missed import CatchUp
 from advisor.pipeline import (
-    check_dtype,
     check_headers,
     check_memory,
     check_shape,
     fitting,
     own_shape,
-    served,
     variants_for,
 )
 from advisor.probing import folder_of, remember

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
-
 from advisor.kernels.header import GPU_LANGUAGES
 from advisor.kernels.messages import Edge
 from advisor.kernels.spec import KernelSpec
@@ -16,12 +14,14 @@ EDGE_ELEMENTS = 1 << 20
 EDGE_FLOPS = 1 << 26
 """The same for edge problems with more arithmetic than this."""
 
-DEVICE_LIMITS = ((1 << 33, 1 << 24), (1 << 36, 1 << 28))
-"""(flops, elements) of the further edge problem of a device, which takes milliseconds: the second where the first
-leaves no n that is longer than a tile, or none that the choice takes."""
+DEVICE_FLOPS, DEVICE_ELEMENTS = 1 << 36, 1 << 28
+"""The same for the further edge problem of a device, which has it done in milliseconds."""
 
-LONGEST_TILE = 128
-"""Rows of the tiles that variants for devices use at most: beyond it there is a second one."""
+FURTHER = (259, 515, 1027, 2051, 4099, 8195, 16387, 131, 67, 17)
+"""n of that problem, the first that a choice takes: three rows past tiles of 128, the longest there are. Where keys are
+split among many blocks a choice takes no smaller ones; where weights are wide, the last ones alone are within the
+limits. The same n on the way to every larger one, so that operands, references and what a library compiles are made
+once."""
 
 BOUND_TO_SHAPE = ("triton", "torch")
 """Languages whose calls are compiled, or planned by a library, for each fixed shape apart: for up to a second."""
@@ -60,23 +60,19 @@ def _further(spec: KernelSpec, variant: Variant, problem: Problem, knobs: Pairs)
     """On a device, a problem of the same shape with an odd n: tiles that are full, then one that is not.
 
     Shapes that are served are too large for the limits above, so that a choice would be timed there after no edge at
-    all. Every choice of a problem gets it from the same two, whose operands and references are made once.
+    all.
     """
     if variant.language not in GPU_LANGUAGES:
         return ()
-    listed = [_largest_odd(spec, problem, *limits) for limits in DEVICE_LIMITS]
-    able = [one for one in listed if one and one.n < problem.n and is_valid(variant, one, knobs)]
     macros = macro_values(variant, problem, knobs)
-    able = [one for one in able if macro_values(variant, one, knobs) == macros]
-    return tuple([*(one for one in able if one.n > LONGEST_TILE), *reversed(able)][:1])
-
-
-def _largest_odd(spec: KernelSpec, problem: Problem, flops: int, elements: int) -> Problem | None:
-    """The problem at its largest odd n within these limits; None where there is none."""
-
-    def is_over(n: int) -> bool:
-        one = problem._replace(n=n)
-        return spec.flops(one) > flops or sum(spec.elements(one)) > elements
-
-    most = bisect_right(range(1, problem.n + 1), False, key=is_over)
-    return problem._replace(n=(most - 1) | 1, regime="warm") if most else None
+    for n in (*FURTHER, (problem.n - 2) | 1):
+        edge = problem._replace(n=n, regime="warm")
+        if (
+            0 < n < problem.n
+            and sum(spec.elements(edge)) <= DEVICE_ELEMENTS
+            and spec.flops(edge) <= DEVICE_FLOPS
+            and is_valid(variant, edge, knobs)
+            and macro_values(variant, edge, knobs) == macros
+        ):
+            return (edge,)
+    return ()

@@ -6,9 +6,9 @@ import resource
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+from advisor.kernels.served import check_dtype
 from advisor.kernels.spec import KernelSpec
 from advisor.kernels.variant import Variant
-from advisor.pipeline import check_dtype
 from advisor.records import Machine, Problem, Team
 from advisor.search.request import Progress
 from advisor.search.space import SpaceOptions, cpu_budget

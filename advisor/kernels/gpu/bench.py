@@ -33,6 +33,9 @@ Drawn = tuple[Problem, str]
 MOST_GRAPH_CALLS = 256
 """Calls in one graph at most; a longer sample replays it more often."""
 
+KEPT_BYTES = 1 << 28
+"""Operands of a problem up to this size stay when another n begins: its edge problems are those of the next n too."""
+
 KEPT_GRAPHS = 24
 """Recorded graphs of the current problem that are kept: a race comes back to a dozen choices each round."""
 
@@ -164,7 +167,7 @@ class Bench:
     def _forget(self) -> None:
         """Let go of large operands and of all graphs; those of edge problems stay."""
         self._ready.clear()
-        gone = {key for key, sets in self._operands.items() if sum(b.whole.size for s in sets for b in s) > 1 << 22}
+        gone = {key for key, sets in self._operands.items() if sum(b.whole.size for s in sets for b in s) > KEPT_BYTES}
         for key in gone:
             del self._operands[key]
         held = {drawn for drawn, _ in self._operands}
