@@ -17,8 +17,8 @@ Written in Triton's lower language, which names layouts, barriers and who runs w
 computed while the weights of the last ones multiply v; where the groups ask for products in turns, the softmax of one
 runs beside both products of the other.
 Weights are rounded to the dtype of the operands between the two products, and so is the result. Where n is no multiple
-of a tile's keys the last one begins earlier, and what the tile before it had is masked. Where rows are few, keys are split
-among blocks, whose sums a second kernel joins.
+of a tile's keys the last one begins earlier, and what the tile before it had is masked. Where rows are few, keys are
+split among blocks, whose sums a second kernel joins.
 
 Source of the order of products: Shah et al., "FlashAttention-3", 2024, algorithm 2.
 """
