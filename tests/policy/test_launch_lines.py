@@ -327,7 +327,7 @@ def test_slurm_counts_cpus_where_nothing_is_pinned_and_binds_memory_where_it_can
 
 def test_the_job_is_told_to_have_its_node_alone_where_the_mask_needs_it():
     assert any("sbatch or salloc --exclusive" in words for words in launch.unsaid("slurm", WIDE))
-    assert launch.unsaid("slurm", PLAIN) == ()
+    assert launch.unsaid("slurm", PLAIN._replace(basis="EXACT")) == ()
     assert "SLURM" not in launch.slurm(PLAIN)  # its --cpus-per-task counts before them
 
 
@@ -396,7 +396,14 @@ def test_an_order_that_a_mask_loses_is_named():
 
 
 def test_a_format_that_says_all_has_nothing_beside_it():
-    assert launch.unsaid("numactl", WIDE) == launch.unsaid("systemd", WIDE) == launch.unsaid("text", WIDE) == ()
+    told = WIDE._replace(basis="EXACT")
+    assert launch.unsaid("numactl", told) == launch.unsaid("systemd", told) == launch.unsaid("text", told) == ()
+
+
+def test_how_an_answer_was_come_by_is_told_beside_it_unless_it_was_measured():
+    carried = WIDE._replace(basis="TRANSFERRED", why="from elsewhere")
+    assert launch.unsaid("numactl", carried) == ("TRANSFERRED: from elsewhere",)
+    assert launch.unsaid("env", carried._replace(device="a GPU")) == ("TRANSFERRED: from elsewhere",)
 
 
 @pytest.mark.parametrize("form", sorted(set(launch.LINES) - {"env"}))

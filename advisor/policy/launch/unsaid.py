@@ -28,16 +28,20 @@ _MEMORY = {"torch": ("bind",), "slurm": ("local", "bind")}
 
 
 def unsaid(output: str, answer: Answer) -> tuple[str, ...]:
-    """What is to be known beside an answer in a format; none where that says it all.
+    """What is to be known beside an answer in a format: how it was come by where that is not a measurement at this very
+    n, and the parts that the format leaves out. None where the format says it all.
 
     Args:
         output: the format's name.
         answer: what a policy said.
     """
-    if output not in SAYS or answer.device:
+    if output not in SAYS:
         return ()
+    basis = () if answer.basis == "EXACT" else (f"{answer.basis}: {answer.why}",)
+    if answer.device:
+        return basis
     parts = [words for part, words in _parts(answer) if part not in _said(output, answer)]
-    return (*(f"--format {output} does not say {words}" for words in parts), *_advice(output, answer))
+    return (*basis, *(f"--format {output} does not say {words}" for words in parts), *_advice(output, answer))
 
 
 def _said(output: str, answer: Answer) -> frozenset[str]:
