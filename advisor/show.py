@@ -59,7 +59,7 @@ class QuietProgress:
 
     def stage(self, name: str, total: int | None) -> None:
         """A stage begins."""
-        self._say(f"{name}: at most {total} steps" if total else name)
+        self._say(f"{name}: at most {many(total, 'step')}" if total else name)
 
     def advance(self, text: str) -> None:
         """One step was done."""

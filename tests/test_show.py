@@ -48,7 +48,8 @@ def test_progress_goes_on_without_standard_error(monkeypatch):
         progress.stage("n=64", 3)
         progress.seconds_left(2.0)
         progress.advance("one")
-    assert said == ["n=64: at most 3 steps", "  at most 2 s left"]
+        progress.stage("n=128", 1)
+    assert said == ["n=64: at most 3 steps", "  at most 2 s left", "n=128: at most 1 step"]
 
 
 def test_findings_have_a_mark_and_their_remedy_below():

@@ -177,8 +177,7 @@ def one(run: Run, problem: Problem, before: Neighbour | None, left: Sequence[Pro
     if exhaustive and verdict is not None:
         verdict = _exhaust(run, place, verdict, (found.belief, looked_s))
     if verdict is None:
-        ran = any(look.status == "ok" for look in run.looks.get(problem, {}).values())
-        run.notes.append(f"n = {problem.n}: {'no time was left to race' if ran else 'no choice gave a time'}")
+        run.notes.append(f"n = {problem.n}: {unraced(list(run.looks.get(problem, {}).values()))}")
     run.verdicts += [verdict] if verdict else []
     return Neighbour(place.choices, found.belief, found.work, verdict or (before.verdict if before else None))
 
@@ -257,6 +256,13 @@ def _prior(choices: tuple[Choice, ...], before: Neighbour | None) -> Array | Non
     expected = dict(zip(before.choices, before.belief, strict=True))
     middle = float(np.median(before.belief))
     return np.array([expected.get(choice, middle) for choice in choices])
+
+
+def unraced(looks: Sequence[Measurement]) -> str:
+    """Why an n has no race: all that was looked at failed, or time ran out before a look or before the race."""
+    if looks and not any(look.status == "ok" for look in looks):
+        return "no choice gave a time"
+    return f"no time was left {'to race' if looks else 'for a look'}"
 
 
 def _final(

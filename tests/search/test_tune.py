@@ -13,7 +13,7 @@ from advisor.search.plan import most_trials, time_slice
 from advisor.search.request import Options, Request, Silent
 from advisor.search.seeds import predicted_threads
 from advisor.search.space import SpaceOptions, Toolchain, default_choice, space
-from advisor.search.tune import tune
+from advisor.search.tune import tune, unraced
 
 SPEC = FakeSpec()
 SPACE = SpaceOptions((Toolchain("gcc", "libgomp"),))
@@ -194,6 +194,14 @@ def test_when_everything_fails_the_run_says_so(tmp_path):
     outcome = go(asked, executor(asked, statuses=lambda *_: "wrong"), tmp_path)
     assert outcome.verdicts == ()
     assert [note for note in outcome.notes if "no choice gave a time" in note]
+
+
+@pytest.mark.parametrize(
+    ("statuses", "words"),
+    [((), "for a look"), (("ok",), "to race"), (("wrong", "ok"), "to race"), (("wrong", "skipped"), "no choice gave")],
+)
+def test_why_a_size_has_no_race(statuses, words):
+    assert words in unraced([Measurement(SPEC.problem(256), None, status) for status in statuses])
 
 
 def test_an_error_that_is_no_number_reaches_the_log_as_unknown(tmp_path):
