@@ -1,10 +1,10 @@
 """Make the tables of a folder again from its log, as this version learns, and say what is another choice now.
 
-    python benchmarks/relearn.py policies/intel-xeon-16cpu-vm [--write]
+    python benchmarks/relearn.py policies/intel-xeon-16cpu-vm [--borders] [--write]
 
 Nothing is measured. What is learned from is what the log has of the tables' machine, limits and environment, of
 variants that are at hand unchanged. Held-out regret is that of the new choices in the races of then, at those n where
-they ran. Without --write the tables stay.
+they ran. With --borders every choice stays, and rows end where their variants do. Without --write the tables stay.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 from advisor import codec, tablefile
@@ -25,10 +26,10 @@ from advisor.kernels.variant import made_at
 from advisor.pipeline import variants_for
 from advisor.policy.counted import with_counters
 from advisor.policy.landing import mechanism
-from advisor.policy.learn import Beside, Made, choose, learn, with_heldout
+from advisor.policy.learn import Beside, Made, choose, learn, with_heldout, within
 from advisor.policy.rule import with_rules
 from advisor.policy.store import key, load_table, save_table, with_id
-from advisor.records import Machine, Problem, Section, Table
+from advisor.records import Choice, Machine, Problem, Row, Section, Table
 from advisor.search.counting import recorded
 from advisor.search.known import Past, past
 from advisor.search.request import Options, Request
@@ -96,6 +97,31 @@ def _of_shape(shape: Problem, old: Table, request: Request, known: Past) -> Tabl
     return learn(request.machine, verdicts, trials, made, Beside(stolen, energy))
 
 
+def bounded(old: Table, machine: Machine) -> Table:
+    """A table whose choices are the same, its rows no longer than the headers of their variants allow.
+
+    Between two tuned n the border moves to where both choices are made; the tuned n themselves keep their rows.
+    """
+    known = variants_for(old.kernel, (), machine)
+    sections = []
+    for one in old.sections:
+        exists = made_at(known, Problem(old.kernel, one.dtype, one.shape, 1, one.regime))
+        others = tuple(more._replace(rows=_ended(more.rows, one.tuned_n, exists)) for more in one.alternatives)
+        sections.append(one._replace(rows=_ended(one.rows, one.tuned_n, exists), alternatives=others))
+    return with_id(old._replace(sections=tuple(sections)))
+
+
+def _ended(rows: Sequence[Row], tuned: Sequence[int], exists: Callable[[Choice, int], bool]) -> tuple[Row, ...]:
+    found = list(rows)
+    for i, (left, right) in enumerate(pairwise(rows)):
+        last = max((n for n in tuned if left.low <= n <= left.high), default=0)
+        first = min((n for n in tuned if right.low <= n <= right.high), default=0)
+        if last and first and exists(left.choice, last) and exists(right.choice, first):
+            place = within(right.low, (last, left.choice), (first, right.choice), exists)
+            found[i], found[i + 1] = found[i]._replace(high=place - 1), right._replace(low=place)
+    return tuple(found)
+
+
 def changes(old: Table, new: Table) -> Iterator[Change]:
     """Where the two take another choice at a tuned n."""
     before = {key(section): section for section in old.sections}
@@ -124,13 +150,14 @@ def main(words: Sequence[str] | None = None) -> int:
     """Learn, print, and write where that was asked for."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folder")
+    parser.add_argument("--borders", action="store_true", help="keep the choices, end rows where their variants do")
     parser.add_argument("--write", action="store_true", help="save the new tables in the folder")
     asked = parser.parse_args(words)
     with tempfile.TemporaryDirectory() as scratch:
         machine, log_path = machine_of(asked.folder), log_of(asked.folder, scratch)
         for path in tablefile.names(asked.folder):
             old = load_table(path)
-            new = relearned(old, machine, log_path)
+            new = bounded(old, machine) if asked.borders else relearned(old, machine, log_path)
             print("\n".join(lines(old, new)))
             if asked.write:
                 save_table(path, new)

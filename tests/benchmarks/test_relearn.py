@@ -3,6 +3,7 @@
 import gzip
 import json
 import os
+from pathlib import Path
 
 import pytest
 import relearn
@@ -71,6 +72,29 @@ def test_rows_end_where_their_variants_do(folder, monkeypatch):
     relearn.main([str(folder), "--write"])
     (section,) = load_table(str(folder / "decode.table.json")).sections
     assert [(row.low, row.high, row.choice) for row in section.rows] == [(64, 100, A), (101, 4096, B)]
+
+
+def test_borders_alone_move_and_every_choice_stays(folder, monkeypatch):
+    before = load_table(str(folder / "decode.table.json")).sections[0]
+    last = before.rows[-1].choice
+    monkeypatch.setattr(relearn, "made_at", lambda known, problem: lambda choice, n: choice != last or n >= 4000)
+    relearn.main([str(folder), "--borders", "--write"])
+    (after,) = load_table(str(folder / "decode.table.json")).sections
+    assert [row.choice for row in after.rows] == [row.choice for row in before.rows]
+    assert (after.rows[-2].high, after.rows[-1].low) == (3999, 4000)
+
+
+SHIPPED = sorted((Path(__file__).resolve().parents[2] / "policies").glob("*/*.table.json"))
+
+
+@pytest.mark.parametrize(
+    "path",
+    [path for path in SHIPPED if (path.parent / "measurements.jsonl.gz").exists()],
+    ids=lambda path: f"{path.parent.name}-{path.name}",
+)
+def test_no_shipped_row_reaches_where_its_variant_is_not_made(path):
+    table, machine = load_table(str(path)), relearn.machine_of(str(path.parent))
+    assert relearn.bounded(table, machine) == table
 
 
 def test_a_folder_without_a_log_is_refused(folder):
