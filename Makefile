@@ -38,7 +38,7 @@ demo: $(VENV)/.ready-run
 
 test: $(VENV)/.ready-dev
 	$(BIN)/python -m pytest -m "not soak and not serial" -n 2 --dist worksteal
-	$(BIN)/python -m pytest -m "serial and not soak"
+	$(BIN)/python -m pytest -m "serial and not soak" $$(grep -rl --include="test_*.py" mark.serial tests)
 
 lint: $(VENV)/.ready-dev
 	$(BIN)/ruff check .
