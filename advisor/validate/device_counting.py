@@ -57,7 +57,8 @@ EXPLAIN_N, EXPLAIN_CALLS = 512, 60
 """Where that is counted, and the calls that it costs."""
 
 COUNT_START_S = 9.0
-"""A program under ncu imports, compiles and checks before it counts."""
+"""A program under ncu imports, compiles and checks before it counts. An expectation: on an H200 with cold caches 13 s
+were too short for forward's start and five counts."""
 
 COUNT_FIRST = ("forward", "backward", "fused", "block")
 """Kernels in the order in which counters are worth their program's start; the ratio of atomics needs the second and
