@@ -126,10 +126,10 @@ def test_graphs_that_were_kept_make_room_for_the_workspace_of_the_next(most, kep
 
 
 def test_cold_operands_rotate_through_twice_the_l2():
-    driver, asked = FakeDriver(), trial(n=4096, regime="cold", ask=Ask(1, 10.0, 1e-4))
+    driver, asked = FakeDriver(), trial(n=4096, dtype="float32", regime="cold", ask=Ask(1, 10.0, 1e-4))
     reply = answers(driver, asked)[-1]
     assert reply.status == "ok", reply.reason
-    assert asked.sets * 2 * 4096 * 64 * 2 > 2 * (60 << 20)
+    assert asked.sets * 2 * 4096 * 64 * 4 > 2 * (60 << 20)
     used = {pointers[1] for _, _, pointers in driver.launched}
     assert len(used) > asked.sets  # those of the checks too
     assert dict(reply.conditions)["graph_calls"] % asked.sets == 0
@@ -149,7 +149,7 @@ def test_a_hopeless_choice_costs_one_sample():
 
 def test_a_hopeless_choice_costs_one_call_of_one_set_and_a_race_of_it_all_sets():
     driver = FakeDriver()
-    asked = trial(n=4096, regime="cold", ask=Ask(3, 10.0, 1e-4, give_up_ns=1000.0))
+    asked = trial(n=4096, dtype="float32", regime="cold", ask=Ask(3, 10.0, 1e-4, give_up_ns=1000.0))
     bench = Bench(driver, DECODE, 0)
     bench.prepare(asked)
     given_up = bench.trial(asked)
