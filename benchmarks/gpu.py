@@ -135,9 +135,10 @@ def rank(label: str, n: int) -> int:
 @contextlib.contextmanager
 def chain_steps(call: Call) -> Iterator[list[Step]]:
     """A row an n."""
+    left = {kernel: tuned(call.asked.out, kernel) for kernel in gpu_chain.KERNELS}
     with opened(call.machine, call.deadline, gpu_chain.KERNELS) as ground:
         yield [
-            Step({"n": n}, gpu_chain.KERNELS, lambda n=n: gpu_chain.measure(ground, n))  # type: ignore[misc]
+            Step({"n": n}, gpu_chain.KERNELS, lambda n=n: gpu_chain.measure(ground, left, n))  # type: ignore[misc]
             for n in call.asked.n or gpu_chain.SIZES
         ]
 

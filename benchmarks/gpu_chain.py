@@ -7,11 +7,12 @@ each round, in another order each time; what takes long is in the first rounds a
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from typing import Any
 
 from gpu_cells import ATTENTION, problem_of
-from gpu_ground import Ground
-from gpu_race import Looks, is_slow, kind, label, spread, take_turns, turn_of
+from gpu_ground import Ground, Tuned
+from gpu_race import Looks, is_slow, kind, label, likely, spread, take_turns, turn_of
 from kernel_race import Refused
 
 from advisor.codec import to_json
@@ -40,8 +41,13 @@ KEPT = ("fused_two_atomics_packed", "fused_gv_columns_packed", "fused_no_atomic_
 """The published steps are those of a thread a row."""
 
 
-def measure(ground: Ground, n: int) -> tuple[dict[str, Any], dict[str, Any]]:
+def measure(ground: Ground, left: Mapping[str, Tuned], n: int) -> tuple[dict[str, Any], dict[str, Any]]:
     """One row: the best knobs of each variant, then rounds. Raises Refused where nothing has a time.
+
+    Args:
+        ground: where.
+        left: kernel -> what a tuning left: the knobs that it saw fastest are looked at too.
+        n: the size.
 
     Returns:
         The figures, and the conditions that a look found.
@@ -49,8 +55,9 @@ def measure(ground: Ground, n: int) -> tuple[dict[str, Any], dict[str, Any]]:
     listed, left_out, conditions, turns = [], {}, {}, {}
     for kernel in KERNELS:
         problem, looks = problem_of(LABELS[kernel], n, "warm"), Looks(ground, LOOK)
+        seen = left[kernel].looks.get(problem_of(LABELS[kernel], n), {})
         for name, choices in own(ground, problem).items():
-            found = best(looks, problem, choices)
+            found = best(looks, problem, choices, seen)
             if found:
                 what = f"{kernel} {label(found[0])}"
                 listed.append(told(ground, problem, what, found[0], looks.ns[found[0]], len(choices)))
@@ -81,12 +88,14 @@ def own(ground: Ground, problem: Problem) -> dict[str, list[Choice]]:
     return found
 
 
-def best(looks: Looks, problem: Problem, choices: list[Choice]) -> list[Choice]:
-    """The fastest of a few knob sets; of a variant whose calls are long its defaults, which stand first."""
+def best(looks: Looks, problem: Problem, choices: list[Choice], seen: Mapping[Choice, float]) -> list[Choice]:
+    """The fastest of a few knob sets and of those that a tuning saw fastest; of a variant whose calls are long its
+    defaults, which stand first."""
     first = looks.best(problem, choices[:1])
     if first and looks.ns[first[0]] > LONG_NS:
         return first
-    return looks.best(problem, spread(choices, KNOBS))
+    tuned = [one for one in choices if one in seen]
+    return looks.best(problem, [*spread(choices, KNOBS), *likely(seen, tuned)])
 
 
 def rounds(look_ns: float) -> int:

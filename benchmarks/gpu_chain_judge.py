@@ -11,7 +11,7 @@ import statistics
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-from gpu_judge import banded, crossing_of
+from gpu_judge import FUSED_N, Said, banded, crossing_of
 from gpu_rows import Row
 from gpu_text import ratio_text, table
 from kernel_rows import Ratio, ratio, shown_number, shown_time
@@ -153,14 +153,49 @@ def verdict(step: Step, points: Sequence[Point]) -> str:
     return "yes" if agree == len(sides) else "in part" if agree else "no"
 
 
-def best(row: Row, pair: bool) -> Name | None:
-    """The fastest own fused variant, of the naive pairs or of the others."""
+def rivals(row: Row) -> tuple[tuple[str, tuple[Name, ...], Ratio], ...]:
+    """The fastest own fused variant over each naive way: the fastest pair of one choice, and the fastest forward with
+    the fastest backward after it.
+
+    Returns:
+        The fused variant, what it is compared with, their ratio.
+    """
+    samples = samples_of(row)
+    fused, pair = (fastest(samples, "fused", paired) for paired in (False, True))
+    parts = [name for kernel in ("forward", "backward") if (name := fastest(samples, kernel))]
+    ways = [(pair,) if pair else (), tuple(parts) if len(parts) == 2 else ()]
+    found = []
+    for way in filter(None, ways if fused else ()):
+        over, under = samples[fused], added(samples, way)  # type: ignore[index]
+        rounds = min(len(over), len(under or ()))
+        found.append((fused[1], way, ratio("fused", "naive", over[:rounds], under[:rounds])))  # type: ignore[index]
+    return tuple(found)
+
+
+def fastest(samples: dict[Name, list[float]], kernel: str, paired: bool = False) -> Name | None:
+    """The fastest own variant of a kernel, of fused that of the naive pairs or of the others; None without one."""
     medians = {
         name: statistics.median(taken)
-        for name, taken in samples_of(row).items()
-        if name[0] == "fused" and name[1].startswith("pair") == pair
+        for name, taken in samples.items()
+        if name[0] == kernel and name[1].startswith("pair") == paired
     }
     return min(medians, key=medians.__getitem__, default=None)
+
+
+def says(rows: Iterable[Row]) -> list[Said]:
+    """Whether the fused kernel is judged slower than a naive way at any n from FUSED_N on."""
+    met: dict[str, dict[int, bool]] = {}
+    for row in rows:
+        if row.part == "chain" and not row.failed and row.key["n"] >= FUSED_N:
+            for _, way, found in rivals(row):
+                what = "the own naive pair" if len(way) == 1 else "own forward, then own backward"
+                met.setdefault(what, {})[row.key["n"]] = banded(found) != "slower"
+    said = []
+    for what, at in met.items():
+        missed = ", ".join(str(n) for n, is_met in at.items() if not is_met)
+        text = f"own fused not judged slower than {what} (float64, warm, {len(at)} n >= {FUSED_N})"
+        said.append(Said(text + (f": not at n = {missed}" if missed else ""), not missed))
+    return said
 
 
 # --- showing ---
@@ -170,7 +205,7 @@ def lines(rows: Sequence[Row]) -> list[str]:
     """Times, the best of both ways, ratios, sentences."""
     own = sorted((row for row in rows if row.part == "chain" and not row.failed), key=lambda row: row.key["n"])
     found = curves(own)
-    return [*times(own), *knobs(own), *rivals(own), *ratios(own, found), *sentences(found)]
+    return [*times(own), *knobs(own), *duels(own), *ratios(own, found), *sentences(found)]
 
 
 def times(rows: Sequence[Row]) -> list[str]:
@@ -206,18 +241,16 @@ def knobs(rows: Sequence[Row]) -> list[str]:
     return text if rows else []
 
 
-def rivals(rows: Sequence[Row]) -> list[str]:
-    """The fastest own fused variant beside the fastest own naive pair."""
+def duels(rows: Sequence[Row]) -> list[str]:
+    """The fastest own fused variant beside the naive ways."""
     body = []
     for row in rows:
-        samples, over, under = samples_of(row), best(row, False), best(row, True)
-        if over and under:
-            rounds = min(len(samples[over]), len(samples[under]))
-            found = ratio("fused", "naive", samples[over][:rounds], samples[under][:rounds])
-            medians = [shown_time(statistics.median(samples[name])) for name in (over, under)]
-            body.append(
-                (str(row.key["n"]), over[1], medians[0], under[1], medians[1], ratio_text(found), banded(found))
-            )
+        samples = samples_of(row)
+        for fused, way, found in rivals(row):
+            over, under = samples["fused", fused], added(samples, way) or []
+            medians = [shown_time(statistics.median(taken)) for taken in (over, under)]
+            named = " + ".join(name for _, name in way)
+            body.append((str(row.key["n"]), fused, medians[0], named, medians[1], ratio_text(found), banded(found)))
     return table(("n", "best own fused", "time", "best own naive", "time", "fused / naive", "verdict"), body)
 
 

@@ -59,7 +59,7 @@ def judged(folder: str) -> Judged:
     found = read(folder)
     raced = races(found.rows)
     crossings = {label: crossing(raced, label) for label in DECODE}
-    said = [*race_says(raced), *regret_says(found.rows)]
+    said = [*race_says(raced), *chain.says(found.rows), *regret_says(found.rows)]
     return Judged(found.rows, raced, of_table(tuned(folder, "decode").table), crossings, said, found.notes)
 
 

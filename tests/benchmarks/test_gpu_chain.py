@@ -2,13 +2,20 @@
 
 import json
 
+import gpu_cells
 import gpu_chain
 import gpu_chain_judge as judge
 import pytest
 from gpu_bench_fixtures import STATE, samples
+from gpu_ground import Tuned
+from gpu_race import spread
 from gpu_rows import Row
 from gpu_stub_fixtures import stub_ground
 from kernel_race import Refused
+
+from advisor.codec import to_json
+
+NOTHING = dict.fromkeys(gpu_chain.KERNELS, Tuned(None, {}))
 
 
 def time_ns(problem, choice):
@@ -39,7 +46,7 @@ def curve(rows, title):
 
 def test_a_row_has_every_own_variant_in_turn_and_says_what_failed():
     at = stub_ground(time_ns, *gpu_chain.KERNELS)
-    data, conditions = gpu_chain.measure(at, 64)
+    data, conditions = gpu_chain.measure(at, NOTHING, 64)
     json.dumps(data, allow_nan=False)
     assert dict(conditions)["after"] == {"sm_mhz": 1980}
     kernels = {one["kernel"] for one in data["variants"]}
@@ -54,6 +61,22 @@ def test_a_row_has_every_own_variant_in_turn_and_says_what_failed():
     assert judge.lines([Row("chain", {"n": 64}, {}, STATE, 1.0, data)])
 
 
+def test_the_knobs_that_a_tuning_saw_fastest_are_looked_at():
+    problem = gpu_cells.problem_of(gpu_chain.LABELS["fused"], 64)
+    at = stub_ground(time_ns, *gpu_chain.KERNELS)
+    tiled = [one for one in at.choices(problem._replace(regime="warm")) if one.build.variant == "tiled"]
+    late = next(one for one in tiled if one not in spread(tiled, gpu_chain.KNOBS))
+
+    def quick(problem, choice):
+        return 1.0 if choice == late else time_ns(problem, choice)
+
+    for looks, picked in (({}, False), ({problem: {late: 1.0}}, True)):
+        at = stub_ground(quick, *gpu_chain.KERNELS)
+        data, _ = gpu_chain.measure(at, NOTHING | {"fused": Tuned(None, looks)}, 64)
+        (found,) = (one["choice"] for one in data["variants"] if one["variant"] == "tiled")
+        assert (found == to_json(late)) is picked
+
+
 @pytest.mark.parametrize(("look_ns", "rounds"), [(1e3, 16), (16e6, 16), (40e6, 10), (400e6, 5), (4e9, 5)])
 def test_what_takes_long_has_fewer_rounds(look_ns, rounds):
     assert gpu_chain.rounds(look_ns) == rounds
@@ -61,7 +84,7 @@ def test_what_takes_long_has_fewer_rounds(look_ns, rounds):
 
 def test_where_nothing_runs_the_row_is_refused_with_reasons():
     with pytest.raises(Refused, match="illegal address"):
-        gpu_chain.measure(stub_ground(lambda *_: None, *gpu_chain.KERNELS), 64)
+        gpu_chain.measure(stub_ground(lambda *_: None, *gpu_chain.KERNELS), NOTHING, 64)
 
 
 def test_a_step_is_a_ratio_of_the_rounds_that_both_sides_had():
@@ -104,6 +127,17 @@ def test_a_step_that_goes_one_way_does_so_at_every_n(ratios, verdict):
         for n, r in zip((64, 128), ratios, strict=True)
     ]
     assert curve(rows, "fused, two atomics / naive, lane").verdict == verdict
+
+
+def test_fused_is_judged_against_the_pair_and_against_forward_and_backward():
+    pair = {"fused__pair_tiled": 300.0, "forward__tiled_dmma": 90.0, "forward__packed": 500.0}
+    rows = [row(n, fused__tiled=200.0, backward__tiled_tensor=at, **pair) for n, at in ((256, 50.0), (512, 60.0))]
+    by_pair, by_parts = judge.says(rows)
+    assert (by_pair.met, by_parts.met) == (True, False)
+    assert by_parts.text.endswith("(float64, warm, 1 n >= 512): not at n = 512")
+    text = "\n".join(judge.duels(rows))
+    assert "| 512 | tiled | 0.20 us | tiled_dmma + tiled_tensor | 0.15 us | 1.33 [1.33, 1.33] | slower |" in text
+    assert judge.says([row(512, fused__tiled=200.0)]) == []
 
 
 def test_tables_and_sentences_name_times_the_best_and_what_was_published():
