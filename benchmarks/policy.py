@@ -10,7 +10,8 @@ at none of which anything was learned: a first look at every choice of the space
 table first, then the rest in random order), a second at the best of them, and one race with fresh samples of the best,
 of what the table says and of the DEFAULT. Regret is the time of the table's choice over the best, which was picked on
 one half of the rounds and timed on the other; never counted below 1. Bars: geometric mean at most 2 %, worst at most
-10 %. An n at which less than a quarter of the space was looked at says nothing and has no row.
+10 %. An n at which less than a quarter of the space was looked at says nothing and has no row. A row keeps the samples
+of the race's best, of the table's choice and of the DEFAULT, and the looks by variant, so that a miss can be explained.
 
 Safe to interrupt: finished rows are in FILE, and not made again; the tables lie beside it, in FILE.home, unless --home
 says where. Exit status 0 all bars met, 1 a bar missed, 3 rows missing.
@@ -24,10 +25,12 @@ import json
 import math
 import os
 import random
+import statistics
 import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -35,7 +38,7 @@ from threadpoolctl import threadpool_limits
 from tune_rows import fresh_race, regrets
 
 from advisor.arguments import sizes
-from advisor.codec import to_json
+from advisor.codec import from_json, to_json
 from advisor.concluding import held_out_sizes
 from advisor.errors import AdvisorError, Missing
 from advisor.gather import files
@@ -45,13 +48,15 @@ from advisor.kernels.pool import WorkerPool
 from advisor.kernels.registry import spec as spec_of
 from advisor.kernels.spec import KernelSpec
 from advisor.kernels.variant import Variant, for_machine, variants
+from advisor.policy.launch import duration
 from advisor.policy.learn import choose
 from advisor.policy.store import ids_of, load_table
 from advisor.probing import folder_of
-from advisor.records import Choice, Machine, Measurement, Problem, Table
+from advisor.records import Choice, Machine, Measurement, Problem, Process, Table, Team
 from advisor.search import protocol
 from advisor.search.look import ranked
 from advisor.search.run import value_of
+from advisor.search.samples import smooth_p25
 from advisor.search.space import (
     SpaceOptions,
     binary,
@@ -60,6 +65,7 @@ from advisor.search.space import (
     space,
     space_options,
 )
+from advisor.show import choice_words, process_short
 from advisor.site import describe_here
 from advisor.topology.probe import probe
 from advisor.tuning_result import best_section, of_shape
@@ -106,10 +112,10 @@ class Ground(NamedTuple):
 
 
 class Looked(NamedTuple):
-    """An exhaustive look: the best choices, best first, and how many of all were looked at."""
+    """An exhaustive look: the best choices, best first, all that were looked at, and whether those are the space."""
 
     best: tuple[Choice, ...]
-    looked: int
+    looked: tuple[Choice, ...]
     whole: bool
 
 
@@ -199,7 +205,7 @@ def exhaustive(
             again = _look(executor, problem, one.choice, looks, protocol.LOOK_SAMPLES)
             looks[one.choice] = again if again.status != "ok" else _lower(one, again)
     best = tuple(one.choice for one in ranked(list(looks.values()))[:RACED])
-    return Looked(best, len(looks), len(looks) == len(order))
+    return Looked(best, tuple(looks), len(looks) == len(order))
 
 
 def _together(choice: Choice) -> tuple[str, int]:
@@ -248,17 +254,38 @@ def row(executor: Executor, ground: Ground, problem: Problem, until: float, seed
     if isinstance(executor, WorkerPool):
         executor.prepare(problem, racing)
     samples = fresh_race(executor, problem, racing, until, seed)
-    found = regrets(samples, {"table": told, "default": default})
     return {
         "kernel": problem.kernel,
         "n": problem.n,
         "space": len(choices),
-        "looked": look.looked,
+        "looked": len(look.looked),
         "whole": look.whole,
+        "looks": _by_variant(look.looked, choices),
         "rounds": max(map(len, samples.values()), default=0),
-        "choice": to_json(told),
-        "regret": found,
+        "contenders": contenders(samples, {"table": told, "default": default}),
+        "regret": regrets(samples, {"table": told, "default": default}),
         "seconds": round(time.monotonic() - begun, 1),
+    }
+
+
+def _by_variant(looked: Sequence[Choice], choices: Sequence[Choice]) -> dict[str, list[int]]:
+    """Variant -> how many of its choices were looked at, and how many there are."""
+    seen, there = (Counter(choice.build.variant for choice in some) for some in (looked, choices))
+    return {variant: [seen[variant], there[variant]] for variant in sorted(there)}
+
+
+def contenders(samples: dict[Choice, list[float]], picks: dict[str, Choice]) -> dict[str, dict[str, Any]]:
+    """What explains a row: the race's best choice and the picks, each with its samples of the race.
+
+    Args:
+        samples: choice -> its samples in ns; one that failed has none.
+        picks: name -> choice.
+    """
+    timed = [choice for choice, own in samples.items() if own]
+    best = {"best": min(timed, key=lambda choice: smooth_p25(samples[choice]))} if timed else {}
+    return {
+        name: {"choice": to_json(choice), "samples_ns": [round(ns, 1) for ns in samples.get(choice, ())]}
+        for name, choice in {**best, **picks}.items()
     }
 
 
@@ -358,7 +385,32 @@ def lines(rows: Rows) -> list[str]:
         told = _words(one["regret"]["table"])
         head = f"{one['kernel']:8} {one['n']:8} {one['space']:6} {looked:>7} {one['rounds']:6} {one['seconds']:5.0f}"
         out.append(f"{head}  {told:20}  {_words(one['regret']['default'])}")
+        out += explained(one) if _is_missed(one["regret"]["table"]) else []
     return [*out, *(["* not the whole space: time ran out"] if any(not one["whole"] for one in rows.values()) else [])]
+
+
+def _is_missed(found: Sequence[float] | None) -> bool:
+    """Whether a row is over the lower bar, or its choice failed."""
+    return found is None or found[0] > GEOMEAN
+
+
+def explained(one: dict[str, Any]) -> list[str]:
+    """What was better at a missed n: the best choice, the table's and the DEFAULT with their medians, and the looks."""
+    out = [f"    {name}: {_contender(kept)}" for name, kept in one["contenders"].items()]
+    looks = ", ".join(f"{variant} {seen} of {there}" for variant, (seen, there) in one["looks"].items())
+    return [*out, f"    looked at: {looks}"]
+
+
+def _contender(kept: dict[str, Any]) -> str:
+    choice: Choice = from_json(Choice, kept["choice"])
+    words = f"{choice_words(choice)}{_team_words(choice.team, choice.process)}"
+    if not kept["samples_ns"]:
+        return f"failed: {words}"
+    return f"{duration(statistics.median(kept['samples_ns']))}, {words}"
+
+
+def _team_words(team: Team | None, process: Process | None) -> str:
+    return "" if team is None else f", {team.threads} on {team.placement or 'the first CPUs'}, {process_short(process)}"
 
 
 def _words(found: Sequence[float] | None) -> str:

@@ -4,19 +4,23 @@ import argparse
 import json
 import math
 import os
+import statistics
 import subprocess
 import sys
+import time
 
 import policy
 import pytest
 from fake import FakeExecutor, FakeSpec, decode_ns, fake_machine, fake_variants, recorded_noise
-from tabling import table, write, write_machine
+from tabling import FOUR, MADE, ONE, TWO, figures, table, write, write_machine
 
+from advisor.codec import to_json
 from advisor.concluding import held_out_sizes
 from advisor.errors import Missing
 from advisor.paths import machine_dir
+from advisor.policy.learn import learn
 from advisor.policy.store import with_id
-from advisor.records import pairs
+from advisor.records import Standing, Verdict, pairs
 from advisor.search.space import SpaceOptions, Toolchain, default_choice, space
 
 SPACE = SpaceOptions((Toolchain("gcc", "libgomp"),))
@@ -34,8 +38,17 @@ def executor():
 
 def row(kernel="decode", n=1024, table=(1.01, 0.99, 1.03), whole=True):
     regret = {"table": table, "default": (2.0, 1.9, 2.1)}
-    made = {"kernel": kernel, "n": n, "space": 100, "looked": 100 if whole else 60, "whole": whole, "rounds": 30}
-    return {**made, "choice": {}, "regret": regret, "seconds": 12.0}
+    looked = 100 if whole else 60
+    made = {
+        "kernel": kernel,
+        "n": n,
+        "space": 100,
+        "looked": looked,
+        "whole": whole,
+        "looks": {"made_up": [looked, 100]},
+    }
+    kept = policy.contenders({FOUR: [9e3, 1e4, 3e4], TWO: [1.2e4]}, {"table": TWO, "default": ONE})
+    return {**made, "rounds": 30, "contenders": kept, "regret": regret, "seconds": 12.0}
 
 
 def keyed(*rows):
@@ -47,7 +60,7 @@ def test_an_exhaustive_look_sees_every_choice_and_ranks_the_best_first():
     fake = executor()
     order = policy.ordered(choices, [default], 0)
     found = policy.exhaustive(fake, problem, order, 1e6, fake.clock)
-    assert (found.looked, found.whole) == (len(choices), True)
+    assert (sorted(found.looked, key=repr), found.whole) == (sorted(choices, key=repr), True)
     best = min(decode_ns(problem, choice, 2) for choice in choices)
     assert min(decode_ns(problem, choice, 2) for choice in found.best) <= 1.05 * best
 
@@ -59,7 +72,7 @@ def test_a_look_that_is_cut_short_says_so_and_began_with_what_is_known():
     assert order[0] == default
     assert sorted(order, key=repr) == sorted(choices, key=repr)
     found = policy.exhaustive(fake, problem, order, fake.clock.now + 0.05, fake.clock)
-    assert 1 <= found.looked < len(choices)
+    assert 1 <= len(found.looked) < len(choices)
     assert not found.whole
 
 
@@ -93,6 +106,42 @@ def test_a_line_a_row_and_a_mark_where_time_ran_out():
     assert len(told) == 4
     assert "60*" in told[1]
     assert "not the whole space" in told[-1]
+
+
+def test_a_missed_row_says_what_was_better_there_and_how_much_of_the_space_was_seen():
+    told = "\n".join(policy.lines(keyed(row(table=(1.2, 1.1, 1.3), whole=False))))
+    assert "best: 10 us, made_up gcc-12 native, 4 on the first CPUs, default" in told
+    assert "table: 12 us, made_up gcc-12 native, 2 on the first CPUs" in told
+    assert "default: failed: made_up gcc-12 native, 1 on" in told
+    assert "looked at: made_up 60 of 100" in told
+    assert "best: " not in "\n".join(policy.lines(keyed(row(table=(1.02, 0.9, 1.3)))))
+
+
+def test_the_best_contender_is_the_one_that_regret_is_taken_over_and_not_the_luckiest():
+    lucky, steady = [1.0, 9.0, 9.0, 9.0, 9.0, 9.0, 9.0, 9.0], [5.0] * 8
+    kept = policy.contenders({FOUR: lucky, TWO: steady, ONE: []}, {"table": FOUR, "default": ONE})
+    assert {name: one["choice"]["team"]["threads"] for name, one in kept.items()} == {
+        "best": 2,
+        "table": 4,
+        "default": 1,
+    }
+    assert [one["samples_ns"] for one in kept.values()] == [steady, lucky, []]
+
+
+def test_a_row_of_a_whole_look_keeps_what_explains_it():
+    """Made on the fake machine: the race's best is in the row beside the table's choice, with as many samples."""
+    problem, choices, default = ground()
+    machine, spec, known = fake_machine(), FakeSpec(), fake_variants()
+    race = Verdict(problem, "final", default, default, 20, (Standing(default, "winner", figures(1e6), 1.0, None),))
+    made = learn(machine, [race], [], MADE)
+    fake = executor()
+    found = policy.row(fake, policy.Ground(machine, spec, known, SPACE, made), problem, time.monotonic() + 30, 0)
+    assert sum(there for _, there in found["looks"].values()) == found["space"] == len(choices)
+    assert sum(seen for seen, _ in found["looks"].values()) == found["looked"]
+    best, told = (found["contenders"][name] for name in ("best", "table"))
+    assert len(best["samples_ns"]) == len(told["samples_ns"]) == found["rounds"]
+    assert found["contenders"]["default"]["choice"] == told["choice"] == to_json(default)
+    assert statistics.median(best["samples_ns"]) < statistics.median(told["samples_ns"])
 
 
 def test_rows_are_kept_and_taken_from_the_file(tmp_path):
