@@ -10,21 +10,27 @@ import os
 from typing import Any, NamedTuple
 
 from advisor import paths, tablefile
+from advisor.admitted import judge
 from advisor.errors import AdvisorError, BadInput, Missing
 from advisor.policy import history, ledger, store
 from advisor.policy.store import Saved
 from advisor.records import HeldOut, Section, Table
+from advisor.site import Site
 
 LEAST_ID = 4
 """Digits that an id must have to be taken for one."""
 
 
 class Shelf(NamedTuple):
-    """Where a machine's tables lie, and the ids that they must carry."""
+    """Where a machine's tables lie, and the machine or device whose ids they must carry."""
 
     folder: str
-    hardware_id: str
-    limits_id: str
+    site: Site
+
+    @property
+    def machine(self) -> tuple[str, str]:
+        """hardware_id and limits_id of its tables."""
+        return self.site.hardware_id, self.site.limits_id
 
 
 def shelf(machine: str | None = None, device: str | None = None) -> Shelf:
@@ -37,12 +43,11 @@ def shelf(machine: str | None = None, device: str | None = None) -> Shelf:
 
     if machine is not None:
         found = describe_file(machine, device)
-        return Shelf(os.path.dirname(os.path.abspath(machine)), found.hardware_id, found.limits_id)
+        return Shelf(os.path.dirname(os.path.abspath(machine)), found)
     found = describe_here("/", [])
     if device not in (None, "cpu"):
         found = device_here(found, str(device))
-        found = found._replace(limits_id="device")
-    return Shelf(paths.machine_dir(found.hardware_id, found.limits_id), found.hardware_id, found.limits_id)
+    return Shelf(paths.machine_dir(found.hardware_id, found.limits_id), found)
 
 
 def path_of(where: Shelf, kernel: str) -> str:
@@ -141,19 +146,24 @@ def put_in(where: Shelf, source: str) -> Saved:
         where: the machine's tables.
         source: a table's file.
 
+    Returns:
+        The table that counts now, with a note on what a lookup would not answer from it as things are.
+
     Raises:
-        Missing, SchemaError, BadInput: there is none, or it cannot be trusted, or it is of another machine.
+        Missing, SchemaError, BadInput: there is none, or it cannot be trusted, or it is of another machine, or a lookup
+            could never answer from all of it here.
     """
     table = store.load_table(source)
     path = path_of(where, table.kernel)
-    if (table.hardware_id, table.limits_id) != (where.hardware_id, where.limits_id):
+    if (table.hardware_id, table.limits_id) != where.machine:
         raise BadInput(
             "a table is of one machine under its limits, and this is another",
             got=f"hardware_id {table.hardware_id}, limits_id {table.limits_id}",
-            allowed=f"hardware_id {where.hardware_id}, limits_id {where.limits_id}",
+            allowed="hardware_id {}, limits_id {}".format(*where.machine),
             next_step="`advisor recommend --machine` answers for that one, `advisor transfer` says what may hold here",
         )
     _measured(table)
+    marked = _answering(where, table)
     ids = _ids(where, table.kernel)
     paths.writable(where.folder)
     history.keep(path, ids=ids)
@@ -161,7 +171,7 @@ def put_in(where: Shelf, source: str) -> Saved:
     history.keep(path, ids=ids)
     name = os.fsencode(os.path.basename(source)).decode("utf-8", "replace")  # a file's name may be no text
     note(where, saved.table, "imported", f"from {name}")
-    return saved
+    return saved._replace(notes=(*saved.notes, *marked))
 
 
 def _measured(table: Table) -> None:
@@ -179,8 +189,24 @@ def _measured(table: Table) -> None:
         )
 
 
+def _answering(where: Shelf, table: Table) -> tuple[str, ...]:
+    """Notes on what a lookup would not answer from the table as things are; see `admitted.judge`.
+
+    Raises:
+        BadInput: a part of it could never be answered from here.
+    """
+    found = judge(where.site, store.document(table))
+    if found.refused:
+        raise BadInput(
+            "every row of a table that is imported must be one that a lookup can answer from on this machine",
+            got="; ".join(found.refused),
+            next_step="tune here, or export the table again where it was made",
+        )
+    return found.marked
+
+
 def _ids(where: Shelf, kernel: str) -> store.Ids:
-    return kernel, where.hardware_id, where.limits_id
+    return kernel, *where.machine
 
 
 def back(where: Shelf, kernel: str, to: str | None) -> history.Back:

@@ -2,7 +2,7 @@
 
 The lookup answers from this plain data; `advisor.policy.store` turns it into records. A table is trusted when it is
 strict JSON of a major version this reader knows, its content still has the digest in `table_id` (an edited file does
-not), and its rows make sense: n ascending, no n in two rows, times finite and above zero.
+not), and its rows make sense: n ascending, no n in two rows, times finite, above zero and in their order.
 Standard library only, and no `typing` at run time: the hot path imports this module.
 """
 
@@ -247,8 +247,11 @@ def _check_points(points: list[Json]) -> None:
     good = all(isinstance(one, (list, tuple)) and set(map(type, one)) <= {str} for one in told)
     _need(good, "point.pools", "a list of texts", told)
     times: list[float] = []
+    crossed = False
     for summary in [point["summary"] for point in points] + [p["stolen"] for p in points if p.get("stolen")]:
         low, high = summary["ci95_ns"]
         times += (summary["p25_ns"], summary["median_ns"], summary["mean_ns"], summary["p99_ns"], low, high)
+        crossed = crossed or low > high or summary["p25_ns"] > summary["p99_ns"]
     good = set(map(type, times)) <= {int, float} and (not times or (min(times) > 0 and max(times) < float("inf")))
     _need(good, "a time", "finite and above zero", times)
+    _need(not crossed, "a time", "of the order p25, p99, with the ends of an interval in order", times)

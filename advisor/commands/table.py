@@ -149,14 +149,19 @@ def history(kernel: Kernel, machine: Machine = None, device: OnDevice = None, as
     where = shelf.shelf(machine, device)
     kept, told = past.entries(shelf.path_of(where, kernel)), ledger.read(where.folder, kernel)
     if as_json:
-        emit({"tables": [one._asdict() for one in kept], "ledger": list(told)})
+        tables = [{**one._asdict(), "damage": past.damage(one)} for one in kept]
+        emit({"tables": tables, "ledger": list(told)})
         return
     if not kept and not told:
         typer.echo(f"nothing is known of {kernel} in {where.folder}")
         return
-    typer.echo(rows(("kept", "id"), [(f"{one.time[:8]} {one.time[9:15]}", one.table_id) for one in kept], right=9))
+    typer.echo(rows(("kept", "id", "damaged"), [_kept(one, past.damage(one)) for one in kept], right=9))
     cells = [tuple(str(line.get(name) or "") for name in ("time", "verdict", "why", "table_id")) for line in told]
     typer.echo(rows(("time", "verdict", "why", "table"), cells, right=9))
+
+
+def _kept(one: Any, damage: str | None) -> tuple[str, str, str]:
+    return f"{one.time[:8]} {one.time[9:15]}", one.table_id, damage or ""
 
 
 @app.command()

@@ -43,6 +43,26 @@ def entries(table_path: str) -> tuple[Kept, ...]:
     return tuple(Kept(*one) for one in found if one[0] and one[1])
 
 
+def damage(kept: Kept) -> str | None:
+    """Why a table of the past cannot be gone back to; None: it is whole, and the one that its file's name says.
+
+    Args:
+        kept: an entry; its file is read.
+    """
+    try:
+        _whole(kept)
+    except AdvisorError as error:
+        return str(error)
+    return None
+
+
+def _whole(kept: Kept) -> Table:
+    table = load_table(kept.path)
+    if table.table_id != kept.table_id:
+        raise BadInput(f"{kept.path} must hold the table that its name says", got=table.table_id, allowed=kept.table_id)
+    return table
+
+
 def keep(table_path: str, now: datetime.datetime | None = None, ids: Ids | None = None) -> None:
     """Keep the table that stands there now; nothing where none does or it cannot be trusted.
 
@@ -121,7 +141,7 @@ def _newest(table_path: str, ids: Ids) -> Back:
         if kept.table_id == stands:
             continue
         try:
-            table = load_table(kept.path)
+            table = _whole(kept)
         except AdvisorError as error:
             notes.append(f"passed over: {error}")
             continue
@@ -139,7 +159,15 @@ def _named(table_path: str, ids: Ids, to: str) -> Table:
         raise UnknownName("no such table in the history", got=to, allowed=told)
     if len({kept.table_id for kept in found}) > 1:
         raise BadInput("an id must name one table", got=to, allowed=", ".join({k.table_id for k in found}))
-    return own(load_table(found[-1].path), ids)
+    if damaged := damage(found[-1]):
+        good = [kept.table_id for kept in known if damage(kept) is None]
+        raise BadInput(
+            "a table that was damaged since it was kept cannot be gone back to",
+            got=found[-1].table_id,
+            allowed=", ".join(dict.fromkeys(good)) or "none is whole",
+            next_step=damaged,
+        )
+    return own(_whole(found[-1]), ids)
 
 
 def _nothing(table_path: str, damaged: Sequence[str] = ()) -> Missing:

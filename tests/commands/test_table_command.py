@@ -159,6 +159,28 @@ def test_a_damaged_table_is_set_aside_by_a_rollback_and_named(folder):
     assert f"table {first} counts now" in run("rollback", "decode")
 
 
+@pytest.mark.parametrize("how", ["cut", "changed", "swapped"])
+def test_a_damaged_table_of_the_history_is_listed_with_why_and_refused(folder, how):
+    first, second = another(folder)
+    old, new = history.entries(path := os.path.join(folder, "decode.table.json"))
+    with open(old.path, encoding="utf-8") as file:
+        text = file.read()
+    spoilt = {"cut": text[:99], "changed": text.replace("made_up", "made_up2")}
+    if how == "swapped":
+        shutil.copy(new.path, old.path)
+    else:
+        with open(old.path, "w", encoding="utf-8") as file:
+            file.write(spoilt[how])
+    why = {"cut": "readable JSON", "changed": "changed after it was written", "swapped": "the table that its name says"}
+    found = {one["table_id"]: one["damage"] for one in told("history", "decode")["tables"]}
+    assert (why[how] in found[first], found[second]) == (True, None)
+    assert why[how] in run("history", "decode").replace("\n", " ")
+    refused = run("rollback", "decode", "--to", first, status=1)
+    assert f"damaged since it was kept cannot be gone back to; got '{first}'; allowed: {second}" in refused
+    assert why[how] in refused
+    assert load_table(path).table_id == second
+
+
 def test_an_exported_table_can_be_imported_again(folder, tmp_path):
     path, out = os.path.join(folder, "decode.table.json"), str(tmp_path / "copy.json")
     before = load_table(path)
@@ -237,6 +259,74 @@ def test_what_a_table_calls_null_is_absent(folder, tmp_path):
     assert [text.splitlines()[1:] for text in told_now] == [text.splitlines()[1:] for text in plain]
     copy = shutil.copy(path, tmp_path / "copy.json")
     assert told("import", str(copy))["table_id"] == load_table(path).table_id
+
+
+def too_many(section):
+    section["rows"][1]["choice"]["team"]["threads"] = 100_000
+
+
+def of_nowhere(section):
+    section["rows"][0]["choice"]["team"]["placement"] = "take socket 99"
+
+
+def default_of_nowhere(section):
+    section["default"]["team"]["placement"] = "take cpu 1 | "
+
+
+def other_objective(section):
+    rows = [{**section["rows"][0], "high": section["rows"][-1]["high"], "choice": section["rows"][0]["choice"]}]
+    rows[0]["choice"]["team"]["placement"] = "take socket 99"
+    section["rows"][0] = {
+        **rows[0],
+        "low": 64,
+        "high": section["rows"][0]["high"],
+        "choice": section["rows"][1]["choice"],
+    }
+    section["alternatives"] = [{"objective": "robust", "rows": rows}]
+
+
+def no_time(section):
+    section["rows"][0]["points"][0]["summary"]["p25_ns"] = -1.0
+
+
+def crossed(section):
+    section["rows"][0]["points"][0]["summary"]["ci95_ns"] = [2000.0, 1000.0]
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        (too_many, "the table's placement cannot be used here"),
+        (of_nowhere, "the table's placement cannot be used here"),
+        (default_of_nowhere, "float32 warm: "),
+        (other_objective, "the table's placement cannot be used here"),
+        (no_time, "finite and above zero"),
+        (crossed, "ends of an interval in order"),
+    ],
+)
+def test_a_signed_table_of_which_a_lookup_would_make_nothing_is_not_imported(folder, tmp_path, change, why):
+    path = os.path.join(folder, "decode.table.json")
+    good, out = shutil.copy(path, tmp_path / "good.json"), tmp_path / "odd.json"
+    shutil.move(spoilt(folder, change), out)
+    shutil.copy(good, path)
+    assert why in run("import", str(out), status=1)
+    assert Policy.load().choose("decode", 64).basis == "EXACT"
+    assert load_table(path) == load_table(str(good))
+    shutil.copy(out, path)  # what the refusal spares a server
+    robust = Policy.load(objective="robust")
+    assert change is default_of_nowhere or "DEFAULT" in {
+        p.choose("decode", n).basis for p in (Policy.load(), robust) for n in (64, 4096)
+    }
+
+
+def test_what_a_lookup_would_not_answer_as_things_are_is_marked_and_imported(folder, tmp_path):
+    older = tabling.table()
+    older = with_id(older._replace(environment=pairs({**dict(older.environment), "kernel": "5.4.0"})))
+    put(str(tmp_path / "old.json"), older)
+    notes = told("import", str(tmp_path / "old.json"))["notes"]
+    assert any("stale (kernel was 5.4, is 6.1" in note and "from n = 64" in note for note in notes), notes
+    assert any("no such variant of decode is installed here: made_up" in note for note in notes)
+    assert Policy.load().choose("decode", 64).basis == "DEFAULT"
 
 
 @pytest.mark.parametrize("text", ["\ud800", "x\udfff", "\udc00\ud800"])
