@@ -32,21 +32,31 @@ def gather(folder: str, kernels: tuple[str, ...] = ()) -> Material:
     Raises:
         Missing: it has no table that can be read, or none of the kernels.
     """
-    machine, notes = _machine(folder)
     found = store.tables(folder)
     tables = tuple(one.table for one in found if one.table and (not kernels or one.table.kernel in kernels))
-    notes += [f"{os.path.basename(one.path)} was refused: {one.note}" for one in found if one.table is None]
+    refused = [f"{os.path.basename(one.path)} was refused: {one.note}" for one in found if one.table is None]
     if not tables:
-        raise _missing(folder, kernels, [one.table.kernel for one in found if one.table], notes)
+        raise _missing(folder, kernels, [one.table.kernel for one in found if one.table], refused)
+    machine, notes = _machine(folder)
+    notes += refused
     records, more = _log(folder)
     return Material(folder, machine, tables, records, (*notes, *more))
 
 
-def _missing(folder: str, kernels: tuple[str, ...], tabled: list[str], notes: list[str]) -> Missing:
-    """What to say where no table is left: those that are there, or that tuning makes one."""
-    wanted = f" of {', '.join(kernels)}" if kernels else ""
-    step = f"tables are there of {', '.join(sorted(set(tabled)))}" if tabled else "run `advisor tune`"
-    return Missing(f"a report needs a table{wanted}", got=folder, next_step="; ".join([*notes, step]))
+def _missing(folder: str, kernels: tuple[str, ...], tabled: list[str], refused: list[str]) -> Missing:
+    """What to say where no table is left: those that can be read, and why others cannot, or that tuning makes one.
+
+    What else lies there or does not, such as the machine's description, is no matter without a table.
+    """
+    wanted = f" of {' or '.join(kernels)}" if kernels else ""
+    none = "no table that can be read" if refused else "no table"
+    there = ", ".join(sorted(set(tabled)))
+    return Missing(
+        f"a report needs a table{wanted}, and this folder has {'none of that' if tabled else none}",
+        got=folder,
+        allowed=f"what has a table here: {there}" if tabled else "a folder in which a tuning left a table",
+        next_step="; ".join([*refused, f"ask for {there} by --kernel" if tabled else "run `advisor tune` first"]),
+    )
 
 
 def _machine(folder: str) -> tuple[Machine | None, list[str]]:

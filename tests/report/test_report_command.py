@@ -45,7 +45,7 @@ def test_a_kernel_without_a_table_is_refused(place, tmp_path):
     code, _, err = report(*words)
     assert code == 1
     assert "a report needs a table of forward" in err
-    assert "tables are there of decode" in err
+    assert "allowed: what has a table here: decode; ask for decode by --kernel" in err
     assert "advisor tune" not in err  # it would not make one of a kernel that does not exist
     assert list(tmp_path.iterdir()) == []
 
@@ -53,7 +53,17 @@ def test_a_kernel_without_a_table_is_refused(place, tmp_path):
 def test_an_untuned_machine_is_told_to_tune(tmp_path):
     code, _, err = report("--out", str(tmp_path / "r.html"), home=tmp_path)
     assert code == 1
-    assert "run `advisor tune`" in err
+    assert "advisor: a report needs a table, and this folder has no table; got '" in err
+    assert err.endswith("'; allowed: a folder in which a tuning left a table; run `advisor tune` first\n")
+    assert "machine.json" not in err  # no matter as long as there is no table
+
+
+def test_a_folder_whose_tables_are_all_refused_says_why_each_is(tmp_path):
+    (tmp_path / "decode.table.json").write_text("{", "utf-8")
+    code, _, err = report("--machine", str(tmp_path / "machine.json"), "--out", str(tmp_path / "r.html"))
+    assert code == 1
+    assert "no table that can be read" in err
+    assert "decode.table.json was refused" in err
 
 
 def test_a_place_that_cannot_be_written_to_is_named(place, tmp_path):
