@@ -15,7 +15,7 @@ from advisor.kernels.served import served
 from advisor.paths import machine_dir
 from advisor.pipeline import Where, kernel_names, load
 from advisor.policy.single import Single, Timing, phases_of, single
-from advisor.policy.timings import Current, of_log, of_sections
+from advisor.policy.timings import Current, latest, of_log, of_sections
 from advisor.search.log import NAMES
 from advisor.words import many
 
@@ -202,7 +202,7 @@ def _timings(policy: Policy, questions: Sequence[Question], machine: str | None)
         if dtype and regime:
             labels[question.kernel, dtype, regime, tuple(sorted(axes.items()))] = question.label
     logs = (os.path.join(folder, name) for name in NAMES)
-    return found + [one for path in logs for one in of_log(path, labels, _current)]
+    return latest(found, [one for path in logs for one in of_log(path, labels, _current)])
 
 
 @functools.lru_cache

@@ -104,6 +104,16 @@ def test_a_log_beside_the_tables_is_compared_too(place):
     assert step["best_ns"] == pytest.approx(30000 + 500)  # what did not run again does not count
 
 
+def test_a_later_race_counts_and_not_the_lucky_one_of_the_table(place):
+    """The table has 30000 ns of four threads at 4096; the log's last race has 36000: what an operator would see now."""
+    session = {"kind": "session", "schema": "advisor.measurements/1.2", "session": "s1", "protocol": protocol.VERSION}
+    verdict = {"kind": "verdict", "session": "s1", "verdict": codec.to_json(race(4096, {FOUR: 36000.0}))}
+    (place / "measurements.jsonl").write_text("\n".join(json.dumps(one) for one in (session, verdict)) + "\n")
+    told = json.loads(recommended(place, "--n", "4096", *MODEL, str(place), "--json"))["single"]
+    step = next(share for share in told["phases"] if share["name"] == "decode")
+    assert (step["ns"], step["best_ns"]) == (pytest.approx(36000 + 5000), pytest.approx(36000 + 500))
+
+
 def test_a_model_without_tables_gets_careful_answers_and_no_single_setting(place):
     for name in ("decode", "rmsnorm"):
         (place / f"{name}.table.json").unlink()

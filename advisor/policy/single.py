@@ -35,7 +35,8 @@ class Setting(NamedTuple):
 
 
 class Timing(NamedTuple):
-    """Time of one call of a kernel under a setting, in some build. `raced`: from an interleaved race, not a first look.
+    """Time of one call of a kernel under a setting, in some build. `raced`: from an interleaved race, not a first look;
+    `contended`: half of its samples or more were disturbed.
 
     `kernel` names the problem apart from its n: one of several shapes of a kernel has a name of its own.
     """
@@ -45,6 +46,7 @@ class Timing(NamedTuple):
     setting: Setting
     ns: float
     raced: bool
+    contended: bool = False
 
 
 class Phase(NamedTuple):

@@ -1,12 +1,13 @@
 """Times under every setting that was measured, as `single` compares them: from tables, and from the log beside them.
 
-A table has the times of the choices that it names; the log has those of all that were looked at.
+A table has the times of the choices that it names; the log has those of all that were looked at. Where both have a
+raced time of one setting at one n, the log's last race counts: the least of both would be the luckier one.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from json import dumps
 from typing import Any, NamedTuple
 
@@ -18,7 +19,7 @@ from advisor.search import protocol
 from advisor.search.known import AGAIN, FAILED, NO_LOOKS
 from advisor.search.log import of_sessions, read
 from advisor.search.run import value_of
-from advisor.search.settled import THIN, weight
+from advisor.search.settled import CONTENDED, THIN, weight
 
 Key = tuple[str, str, str, tuple[tuple[str, Any], ...]]
 """Kernel, dtype, regime and shape (sorted) of a problem."""
@@ -46,8 +47,34 @@ def of_sections(label: str, sections: Iterable[Mapping[str, Any]], is_current: C
         for choice, points in [*pairs, (section["default"], section.get("default_points") or ())]:
             setting = setting_of(choice)
             if setting is not None and is_current(choice["build"]):
-                found += [Timing(label, p["n"], setting, p["summary"]["p25_ns"], p["raced"]) for p in points]
+                found += [_of_point(label, setting, point) for point in points]
     return found
+
+
+def _of_point(label: str, setting: Setting, point: Mapping[str, Any]) -> Timing:
+    contended = bool(point.get("contended"))
+    return Timing(label, point["n"], setting, point["summary"]["p25_ns"], point["raced"], contended)
+
+
+def latest(tabled: Sequence[Timing], logged: Sequence[Timing]) -> list[Timing]:
+    """The timings of tables and of the logs beside them; of the raced ones at a place only those of the last race.
+
+    One that was not disturbed stands before one that was, whatever came last.
+
+    Args:
+        tabled: of sections.
+        logged: of logs.
+    """
+    both = [*((False, one) for one in tabled), *((True, one) for one in logged)]
+    best: dict[tuple[str, int, Setting], tuple[bool, bool]] = {}
+    for is_logged, one in both:
+        if one.raced:
+            best[_place(one)] = max(best.get(_place(one), (False, False)), (not one.contended, is_logged))
+    return [one for is_logged, one in both if not one.raced or best[_place(one)] == (not one.contended, is_logged)]
+
+
+def _place(one: Timing) -> tuple[str, int, Setting]:
+    return one.kernel, one.n, one.setting
 
 
 def setting_of(choice: Mapping[str, Any]) -> Setting | None:
@@ -65,7 +92,7 @@ def of_log(path: str, labels: Labels, is_current: Callable[[str], Current]) -> l
     """All times of the last run's conditions (machine, limits, environment, protocol) that a log has.
 
     Of several races of a problem the last counts that has a setting to its end, not the luckiest: a final race before
-    those at borders, an undisturbed one before a disturbed one.
+    those at borders, an undisturbed one before a disturbed one. Of several looks at one choice the last counts, too.
 
     Args:
         path: of the log; nothing where there is none, or it cannot be read.
@@ -81,17 +108,18 @@ def of_log(path: str, labels: Labels, is_current: Callable[[str], Current]) -> l
     names = [r["session"] for r in sessions if [r.get(key) for key in _SAME] == last]
     mine = of_sessions(records, names)
     failed = {_name(r["measurement"]) for r in mine if _is_failure(r)}
-    looks, races = list[Timing](), dict[tuple[str, int, Setting], _Time]()
+    looks, races = dict[str, Timing](), dict[tuple[str, int, Setting], _Time]()
     for one in _times(mine):
         label, setting = labels.get(_key(one.problem)), setting_of(one.choice)
-        ran = _name({"problem": one.problem, "choice": one.choice}) not in failed
-        if label and setting and ran and is_current(one.problem["kernel"])(one.choice["build"]):
+        name = _name({"problem": one.problem, "choice": one.choice})
+        if label and setting and name not in failed and is_current(one.problem["kernel"])(one.choice["build"]):
             place = label, one.problem["n"], setting
             if one.sure == THIN:
-                looks.append(Timing(*place, one.ns, raced=False))
+                looks[name] = Timing(*place, one.ns, raced=False)
             else:
                 races[place] = max(races.get(place, one), one, key=lambda time: (time.sure, time.race, -time.ns))
-    return [*looks, *(Timing(*place, one.ns, raced=True) for place, one in races.items())]
+    raced = (Timing(*place, one.ns, raced=True, contended=one.sure == CONTENDED) for place, one in races.items())
+    return [*looks.values(), *raced]
 
 
 class _Time(NamedTuple):

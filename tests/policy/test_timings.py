@@ -3,7 +3,8 @@
 from tabling import FOUR, TWO, choice, contended, look, of_rounds, problem, race
 
 from advisor.codec import to_json
-from advisor.policy.timings import of_log
+from advisor.policy.single import Timing
+from advisor.policy.timings import latest, of_log, setting_of
 from advisor.search import protocol
 from advisor.search.log import SCHEMA, Log
 
@@ -35,6 +36,28 @@ def test_of_several_races_the_last_counts_and_not_the_luckiest(tmp_path):
 
 def test_a_look_is_no_race(tmp_path):
     assert [raced for _, _, raced in logged(tmp_path, look(64, FOUR, 90.0))] == [False]
+
+
+def test_of_several_looks_at_one_choice_the_last_counts_and_not_the_luckiest(tmp_path):
+    assert logged(tmp_path, look(64, FOUR, 90.0), look(64, FOUR, 100.0)) == logged(tmp_path, look(64, FOUR, 100.0))
+
+
+def timing(ns, raced=True, contended=False, threads=FOUR):
+    return Timing("decode", 64, setting_of(to_json(threads)), ns, raced, contended)
+
+
+def test_where_table_and_log_both_raced_the_later_race_counts_and_not_the_lesser_time():
+    assert latest([timing(95.0)], [timing(102.0)]) == [timing(102.0)]
+    assert latest([timing(110.0)], [timing(102.0)]) == [timing(102.0)]
+    assert latest([timing(95.0, threads=TWO)], [timing(102.0)]) == [timing(95.0, threads=TWO), timing(102.0)]
+    assert latest([timing(95.0)], [timing(90.0, raced=False)])[0] == timing(95.0)
+
+
+def test_a_disturbed_race_counts_only_where_there_is_no_quiet_one():
+    rough = timing(150.0, contended=True)
+    assert latest([timing(155.0)], [rough]) == [timing(155.0)]
+    assert latest([rough], [timing(102.0)]) == [timing(102.0)]
+    assert latest([rough], [rough._replace(ns=160.0)]) == [rough._replace(ns=160.0)]
 
 
 def test_of_a_setting_the_last_race_counts_whatever_the_build(tmp_path):
