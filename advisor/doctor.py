@@ -188,7 +188,7 @@ def _gpu() -> Finding:
 
 
 def _gpu_counters() -> Finding:
-    """Whether `tune --counters` can count: tried with a small choice, which takes seconds."""
+    """Whether `tune --counters` can count: tried with a kernel that does nothing, which takes as long as a start."""
     from advisor.kernels.gpu.tools import gpu_tools
     from advisor.topology.gpu import find
 
@@ -204,7 +204,8 @@ def _gpu_counters() -> Finding:
     if isinstance(found, NoCounters):
         without = "without them bytes are predicted, not counted; docs/counters.md"
         return Finding(GPU_COUNTERS, f"none: {found.reason}", "; ".join(filter(None, [found.remedy, without])))
-    return Finding(GPU_COUNTERS, f"readable by {found.tool}", "")
+    took = f"{found.start_s:.1f} s to its first count, {found.cost_s:.1f} s to its end"
+    return Finding(GPU_COUNTERS, f"readable by {found.tool}, which took {took}", "")
 
 
 def _home() -> Finding:

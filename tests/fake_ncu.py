@@ -26,10 +26,15 @@ if words == ["--version"]:
     sys.exit(0)
 log = words[words.index("--log-file") + 1]
 folder = words[words.index("advisor.kernels.gpu.counted") + 1]
-trials = open(os.path.join(folder, "asked")).read().splitlines()[1:]
+told = open(os.path.join(folder, "asked")).read().splitlines()
+trials = [line for line in told if line.startswith('{{"trial"')]
+until = float(words[words.index("advisor.kernels.gpu.counted") + 3])
 def say(text):
     with open(log, "a") as file:
         file.write(text)
+def times(*each):
+    with open(os.path.join(folder, "times"), "w") as file:
+        file.writelines(repr(one) + "\\n" for one in each)
 def ran(replies=None):
     ok = [{{"reply": {{"status": "ok"}}}}] * len(trials)
     with open(os.path.join(folder, "replies"), "w") as file:
@@ -39,7 +44,10 @@ def ran(replies=None):
 
 
 def install(folder, body):
-    """A program named ncu in a folder of its own. Its body may use say, ran, trials; `calls` beside it has every argv.
+    """A program named ncu in a folder of its own; `calls` beside it has every argv.
+
+    Its body may use say, ran, times, told (the lines it is to run), trials (those of them that are trials) and until
+    (when the program under it is to end).
 
     Returns:
         (the folder for PATH, the file of calls).

@@ -8,7 +8,8 @@ from advisor import doctor
 from advisor.doctor import examine
 from advisor.kernels import libraries
 from advisor.kernels.gpu import counters, tools
-from advisor.kernels.gpu.counts import Counters, Kernel, NoCounters
+from advisor.kernels.gpu.counts import NoCounters
+from advisor.kernels.gpu.profiled import Start
 from advisor.records import Gpu
 from advisor.topology import gpu
 
@@ -121,8 +122,9 @@ def gpu_counters(monkeypatch, outcome, found=("cupy",), gpus=(True,)):
 
 
 def test_counters_of_a_gpu_that_can_be_read_have_no_remedy(monkeypatch):
-    found = gpu_counters(monkeypatch, Counters(Kernel("k"), (Kernel("k"),), 3, "kept", "ncu 2025.3", 1.0))
-    assert (found.what, found.found, found.remedy) == (doctor.GPU_COUNTERS, "readable by ncu 2025.3", "")
+    found = gpu_counters(monkeypatch, Start("ncu 2025.3", 11.8, 1.4, 0))
+    took = "readable by ncu 2025.3, which took 11.8 s to its first count, 13.2 s to its end"
+    assert (found.what, found.found, found.remedy) == (doctor.GPU_COUNTERS, took, "")
 
 
 def test_counters_of_a_gpu_that_are_refused_have_a_remedy_and_are_not_needed(monkeypatch):

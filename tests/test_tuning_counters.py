@@ -18,7 +18,7 @@ from test_codec import schema
 from advisor import cli, tuning, tuning_result
 from advisor.errors import BadInput
 from advisor.kernels import executors
-from advisor.kernels.gpu import counters, ncu, tools
+from advisor.kernels.gpu import ncu, profiled, tools
 from advisor.kernels.header import GPU_LANGUAGES
 from advisor.kernels.variant import variants
 from advisor.policy.store import load_table
@@ -71,7 +71,7 @@ def device(tmp_path, monkeypatch, machine):
     monkeypatch.setattr(executors, "pool_for", FakePool)
     monkeypatch.setattr(tuning, "variants_for", few)
     monkeypatch.setattr(ncu, "PLACES", ())
-    counters.tool.cache_clear()
+    profiled.tool.cache_clear()
 
     def put(body):
         folder, calls = fake_ncu.install(tmp_path / "bin", body)

@@ -7,35 +7,23 @@ twice, and no driver or agent is touched.
 
 from __future__ import annotations
 
-import functools
-import os
-import re
 import statistics
-import sys
-import tempfile
 import time
 from collections.abc import Sequence
+from contextlib import ExitStack
 from typing import NamedTuple
 
 from advisor.errors import AdvisorError, BadInput
-from advisor.kernels import registry
-from advisor.kernels.compilers import private_child
 from advisor.kernels.executor import Ask
 from advisor.kernels.gpu import ncu
-from advisor.kernels.gpu.child import environment
-from advisor.kernels.gpu.counted import ASKED, COUNTED, MARK, REPLIES
+from advisor.kernels.gpu.counted import COUNTED, MARK, START
 from advisor.kernels.gpu.counts import Counters, Kernel, NoCounters, in_total, longest_waits
-from advisor.kernels.gpu.messages import Hello, Trial, encode
+from advisor.kernels.gpu.messages import Hello, Trial
 from advisor.kernels.gpu.pool import GpuPool
-from advisor.kernels.gpu.space import gpu_default
-from advisor.kernels.gpu.tools import gpu_tools
-from advisor.kernels.header import GPU_LANGUAGES
-from advisor.kernels.messages import Reply, decode
-from advisor.kernels.process import run
+from advisor.kernels.gpu.profiled import Ran, Start, Tool, run_under, tool
 from advisor.kernels.registry import origin
 from advisor.kernels.spec import KernelSpec
-from advisor.kernels.variant import Variant, variants
-from advisor.paths import cache_dir
+from advisor.kernels.variant import Variant
 from advisor.records import Choice, Gpu, Problem
 
 CALLS = 3
@@ -43,24 +31,35 @@ CALLS = 3
 noticed."""
 
 LIMIT_S = 90.0
-"""Wall-clock limit of one counting: importing, compiling and checking take seconds, and ncu waits for other ncus."""
+"""Wall-clock limit of one counting: starting takes seconds, and ncu waits for other ncus."""
 
-LEAST_S = 10.0
-"""Less than this is not worth a further program."""
+ATTEMPT_S = 45.0
+"""Of an attempt: nothing is compiled and no operand is made for it."""
 
-MORE_TIME = "tune again with a larger --budget"
+LEAST_S = 4.0
+"""Less than this beside what a start costs is not worth a further program."""
+
+MORE_TIME = "give a larger --budget"
 """The remedy where the time for counting was short, not the profiler slow."""
+
+NO_NCU = NoCounters("ncu (Nsight Compute) is not installed", "install it, or put the folder of ncu on PATH")
 
 Counted = Counters | NoCounters
 Wanted = tuple[Problem, Choice]
 
 
-class Tool(NamedTuple):
-    """The path of ncu, what it counts, and of how many calls."""
+class Source(NamedTuple):
+    """A kernel, and the variants of it that choices may name."""
 
-    path: str
-    metrics: Sequence[ncu.Metric]
-    calls: int
+    spec: KernelSpec
+    variants: Sequence[Variant]
+
+
+class Came(NamedTuple):
+    """What came of counting: of each choice in the order they were asked for, and of each program its start."""
+
+    each: tuple[Counted, ...]
+    starts: tuple[Start, ...] = ()
 
 
 def count(
@@ -78,34 +77,45 @@ def count_all(
     limit_s: float = LIMIT_S,
     metrics: Sequence[ncu.Metric] = ncu.CORE,
 ) -> tuple[Counted, ...]:
-    """Count what one call of each choice does on its problem, in one small program under ncu for each regime.
+    """What `count_kernels` counts of one kernel."""
+    return count_kernels(gpu, (Source(spec, variants),), wanted, limit_s, metrics).each
+
+
+def count_kernels(
+    gpu: Gpu,
+    sources: Sequence[Source],
+    wanted: Sequence[Wanted],
+    limit_s: float = LIMIT_S,
+    metrics: Sequence[ncu.Metric] = ncu.CORE,
+) -> Came:
+    """Count what one call of each choice does on its problem, in one program under ncu for each regime.
 
     Args:
         gpu: the device.
-        spec: of the problems' kernel.
-        variants: those that the choices name.
-        wanted: what is counted. Cold problems: caches are flushed before every kernel; warm ones: they keep what the
-            calls before left in them.
-        limit_s: wall-clock limit of a program, after which all of it is ended.
+        sources: the kernels of the problems.
+        wanted: what is counted, the most wanted first: what there is no time for is not begun. Cold problems: caches
+            are flushed before every kernel; warm ones: they keep what the calls before left in them.
+        limit_s: wall-clock limit of a program. It ends by itself before that, and what it has counted is kept.
         metrics: what is counted; figures of others are None.
 
     Returns:
         In the order of `wanted`: the counters, or why there are none: no ncu, no permission, counters held by somebody
-        else, a hang, output that cannot be read, or a choice that does not run.
+        else, a hang, no time, output that cannot be read, or a choice that does not run.
     """
     program = ncu.find()
     if program is None:
-        none = NoCounters("ncu (Nsight Compute) is not installed", "install it, or put the folder of ncu on PATH")
-        return tuple(none for _ in wanted)
+        return Came(tuple(NO_NCU for _ in wanted))
     found: dict[Wanted, Counted] = {}
+    starts: list[Start] = []
     refused: NoCounters | None = None
+    by = Tool(program, metrics, 1 if set(metrics) - set(ncu.CORE) else CALLS)  # many passes, and figures that stay
     for regime in dict.fromkeys(problem.regime for problem, _ in wanted):
         own = [one for one in dict.fromkeys(wanted) if one[0].regime == regime]
-        by = Tool(program, metrics, 1 if set(metrics) - set(ncu.CORE) else CALLS)  # many passes, and figures that stay
-        known = [refused] * len(own) if refused else _of_regime(by, gpu, spec, variants, own, limit_s)
-        found.update(zip(own, known, strict=True))
-        refused = next((one for one in known if isinstance(one, NoCounters) and one.everywhere), None)
-    return tuple(found[one] for one in wanted)
+        came = Came((refused,) * len(own)) if refused else _of_regime(by, gpu, sources, own, limit_s)
+        found.update(zip(own, came.each, strict=True))
+        starts += came.starts
+        refused = next((one for one in came.each if isinstance(one, NoCounters) and one.everywhere), None)
+    return Came(tuple(found[one] for one in wanted), tuple(starts))
 
 
 def count_fully(
@@ -115,11 +125,13 @@ def count_fully(
     they do not end in time the first figures stand. Args: as of `count_all`; `limit_s` is of both.
     """
     begun = time.monotonic()
-    first = dict(zip(wanted, count_all(gpu, spec, variants, wanted, limit_s), strict=True))
+    sources = (Source(spec, variants),)
+    came = count_kernels(gpu, sources, wanted, limit_s)
+    first = dict(zip(wanted, came.each, strict=True))
     able = [one for one in first if isinstance(first[one], Counters)]
     left_s = limit_s - (time.monotonic() - begun)
-    if able and left_s >= LEAST_S:
-        more = count_all(gpu, spec, variants, able, left_s, ncu.DETAIL)
+    if able and left_s >= LEAST_S + sum(one.cost_s for one in came.starts):
+        more = count_kernels(gpu, sources, able, left_s, ncu.DETAIL).each
         first.update((one, joined(first[one], detail)) for one, detail in zip(able, more, strict=True))
     return tuple(first[one] for one in wanted)
 
@@ -142,35 +154,21 @@ def _filled(one: Kernel, more: Kernel) -> Kernel:
     return one._replace(**lacking)
 
 
-def attempt(gpu: Gpu, limit_s: float = LIMIT_S) -> Counted:
-    """Count a small decode, to see whether counters can be had on a device at all."""
-    spec, found = registry.spec("decode"), variants("decode", (), GPU_LANGUAGES)
-    try:
-        problem = spec.problem(64, "float16")
-        tools = [(tool.name, tool.language) for tool in gpu_tools()]
-        choice = gpu_default(gpu, spec, found, problem, tools)
-    except AdvisorError as error:
-        return NoCounters(str(error), "", everywhere=False)
-    return count_all(gpu, spec, found, ((problem, choice),), limit_s, ncu.ONE)[0]
+def attempt(gpu: Gpu, limit_s: float = ATTEMPT_S) -> Start | NoCounters:
+    """Count a kernel that does nothing: whether counters can be had on a device at all, and how long a start takes.
+
+    Args:
+        gpu: the device.
+        limit_s: wall-clock limit.
+    """
+    program = ncu.find()
+    if program is None:
+        return NO_NCU
+    hello = Hello("", 0, gpu.uuid or "")
+    return judged_start(run_under(Tool(program, ncu.CORE, 1), "cold", hello.uuid, (hello,), limit_s))
 
 
 # --- running ---
-
-
-class Ran(NamedTuple):
-    """How a program under ncu ended.
-
-    Attributes:
-        status: ncu's exit status, 124 when it was ended at the limit.
-        output: all that ncu and the program printed.
-        replies: what the program said of its trials, in order; it may have got to some of them only.
-        limit_s: the limit.
-    """
-
-    status: int
-    output: str
-    replies: tuple[Reply, ...]
-    limit_s: float
 
 
 class Seen(NamedTuple):
@@ -181,77 +179,50 @@ class Seen(NamedTuple):
     passes: int | None = None
 
 
-def _of_regime(
-    by: Tool, gpu: Gpu, spec: KernelSpec, variants: Sequence[Variant], wanted: Sequence[Wanted], limit_s: float
-) -> list[Counted]:
-    found: dict[Wanted, Counted] = {}
-    trials: dict[Wanted, Trial] = {}
+def _of_regime(by: Tool, gpu: Gpu, sources: Sequence[Source], wanted: Sequence[Wanted], limit_s: float) -> Came:
     begun = time.monotonic()
-    with GpuPool(gpu, spec, variants) as pool:
+    trials, found = _trials(gpu, sources, wanted, limit_s)
+    if not trials:
+        return Came(tuple(found[one] for one in wanted))
+    regime = wanted[0][0].regime
+    ran = run_under(by, regime, gpu.uuid or "", _messages(gpu, sources, trials), limit_s)
+    caches = "flushed" if ncu.CACHES[regime] == "all" else "kept"
+    seconds = (time.monotonic() - begun) / len(trials)
+    for one, seen in zip(trials, judged(ran, len(trials)), strict=True):
+        found[one] = seen if isinstance(seen, NoCounters) else _of_seen(seen, caches, tool(by.path), seconds)
+    return Came(tuple(found[one] for one in wanted), () if ran.start is None else (ran.start,))
+
+
+def _trials(
+    gpu: Gpu, sources: Sequence[Source], wanted: Sequence[Wanted], limit_s: float
+) -> tuple[dict[Wanted, Trial], dict[Wanted, Counted]]:
+    """What a program is told of each choice; why the others cannot run."""
+    trials: dict[Wanted, Trial] = {}
+    found: dict[Wanted, Counted] = {}
+    with ExitStack() as stack:
+        pools = {one.spec.name: stack.enter_context(GpuPool(gpu, one.spec, one.variants)) for one in sources}
         for problem, choice in wanted:
             try:
-                trials[problem, choice] = pool.trial(problem, choice, Ask(0, limit_s), "normal")
+                trials[problem, choice] = pools[problem.kernel].trial(problem, choice, Ask(0, limit_s), "normal")
             except AdvisorError as error:
                 found[problem, choice] = NoCounters(str(error), "", everywhere=False)
-    if trials:
-        regime = wanted[0][0].regime
-        hello = Hello(origin(spec), 0, gpu.uuid or "")
-        each = judged(_run(by, regime, hello, list(trials.values()), limit_s), len(trials))
-        caches = "flushed" if ncu.CACHES[regime] == "all" else "kept"
-        seconds = (time.monotonic() - begun) / len(trials)
-        for one, seen in zip(trials, each, strict=True):
-            found[one] = seen if isinstance(seen, NoCounters) else _of_seen(seen, caches, tool(by.path), seconds)
-    return [found[one] for one in wanted]
+    return trials, found
+
+
+def _messages(gpu: Gpu, sources: Sequence[Source], trials: dict[Wanted, Trial]) -> list[Hello | Trial]:
+    """The trials in order, a Hello before each that is of another kernel than the one before it."""
+    hellos = {one.spec.name: Hello(origin(one.spec), 0, gpu.uuid or "") for one in sources}
+    told: list[Hello | Trial] = []
+    last = None
+    for (problem, _), trial in trials.items():
+        told += [trial] if problem.kernel == last else [hellos[problem.kernel], trial]
+        last = problem.kernel
+    return told
 
 
 def _of_seen(seen: Seen, caches: str, by: str, seconds: float) -> Counters:
     whole = in_total(seen.kernels)
     return Counters(whole, seen.kernels, seen.calls, caches, by, round(seconds, 3), seen.passes)
-
-
-def _run(by: Tool, regime: str, hello: Hello, trials: Sequence[Trial], limit_s: float) -> Ran:
-    with tempfile.TemporaryDirectory(prefix="advisor-ncu-") as folder:
-        with open(os.path.join(folder, ASKED), "wb") as file:
-            file.writelines([encode(hello), *map(encode, trials)])
-        log_path = os.path.join(folder, "log")
-        limits = [str(by.calls), str(max(1, round(limit_s)))]
-        target = [sys.executable, "-P", "-m", "advisor.kernels.gpu.counted", folder, *limits]
-        command = ncu.command(by.path, regime, log_path, target, by.metrics)
-        status, printed = run(command, limit_s, variables=_variables(hello.uuid))
-        log, said = _read(log_path), _read(os.path.join(folder, REPLIES))
-    return Ran(status, f"{printed}\n{log}", tuple(map(_reply, said.splitlines())), limit_s)
-
-
-def _variables(uuid: str) -> dict[str, str]:
-    """The environment of a bench worker; ncu's lock file in a folder of one's own, where no other user's lies."""
-    package = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
-    path = os.pathsep.join(filter(None, [package, os.environ.get("PYTHONPATH", "")]))
-    locks = private_child(private_child(cache_dir(), "gpu"), "ncu")
-    return {**environment({}, uuid), "PYTHONPATH": path, "TMPDIR": locks}
-
-
-def _read(path: str) -> str:
-    try:
-        with open(path, encoding="utf-8", errors="replace") as file:
-            return file.read()
-    except OSError:
-        return ""
-
-
-def _reply(line: str) -> Reply:
-    try:
-        found = decode(line.encode())
-    except BadInput as error:
-        return Reply("crashed", str(error))
-    return found if isinstance(found, Reply) else Reply("crashed", "no reply")
-
-
-@functools.cache
-def tool(program: str) -> str:
-    """Name and version of ncu."""
-    _, output = run([program, "--version"], 30.0)
-    version = re.search(r"\b(\d{4}\.\d+(\.\d+)*)", output)
-    return f"ncu {version[1]}" if version else "ncu"
 
 
 # --- judging ---
@@ -271,6 +242,20 @@ def judged(ran: Ran, count: int) -> list[Seen | NoCounters]:
     return [_of_trial(ran, number, launches.get(number, [])) for number in range(1, count + 1)]
 
 
+def judged_start(ran: Ran) -> Start | NoCounters:
+    """Of a program that counted nothing but its first launch: what that cost, or why nobody can count."""
+    if ran.start is None:
+        return _refused(ran) or _never_ran(ran)
+    known = ncu.refusal(ran.output)
+    if known is not None:
+        return NoCounters(known.reason, known.remedy)
+    try:
+        rows = [row for row in ncu.parse(ran.output) if row.name == START and row.figures]
+    except BadInput as error:
+        return NoCounters(f"{error}; ncu said: {ncu.complaint(ran.output) or 'nothing'}", "")
+    return ran.start if rows else NoCounters("a counter must have a value, got n/a in every one", "")
+
+
 def _refused(ran: Ran) -> NoCounters | None:
     """Why nothing at all was counted, None where something may have been."""
     known = ncu.refusal(ran.output)
@@ -279,16 +264,21 @@ def _refused(ran: Ran) -> NoCounters | None:
     if ran.status == 124:
         slow = "see whether another profiler is at work, and whether nvidia-smi answers"
         remedy = slow if ran.limit_s >= LIMIT_S else MORE_TIME
-        return NoCounters(f"ncu was ended after {ran.limit_s:g} s", remedy)
-    if not ran.replies:
-        last = ncu.complaint(ran.output) or " ".join(ran.output.split())[-200:]
-        return NoCounters(f"ncu ran no choice (exit status {ran.status}): {last}", "try `ncu --version` by hand")
-    return None
+        begun = f", {ran.start.start_s:.1f} s of which were its start" if ran.start else " before its first launch"
+        return NoCounters(f"ncu was ended after {ran.limit_s:.0f} s{begun}", remedy)
+    if ran.replies:
+        return None
+    return _no_time(ran) if ran.start is not None and not ran.status else _never_ran(ran)
+
+
+def _never_ran(ran: Ran) -> NoCounters:
+    last = ncu.complaint(ran.output) or " ".join(ran.output.split())[-200:]
+    return NoCounters(f"ncu ran no choice (exit status {ran.status}): {last}", "try `ncu --version` by hand")
 
 
 def _of_trial(ran: Ran, number: int, calls: list[list[ncu.Row]]) -> Seen | NoCounters:
     if number > len(ran.replies):
-        return NoCounters(f"not begun: {_end(ran)}", "", everywhere=False)
+        return _not_begun(ran)
     reply = ran.replies[number - 1]
     if reply.status != "ok":
         return NoCounters(f"the choice did not run under ncu: {reply.status}: {reply.reason}", "", everywhere=False)
@@ -300,13 +290,21 @@ def _of_trial(ran: Ran, number: int, calls: list[list[ncu.Row]]) -> Seen | NoCou
         return NoCounters(str(error), "", everywhere=False)
 
 
-def _end(ran: Ran) -> str:
+def _not_begun(ran: Ran) -> NoCounters:
     """Why the program did not get to its last choice."""
     if not ran.replies[-1].sound:
-        return f"an earlier choice lost the device ({ran.replies[-1].reason})"
+        lost = f"not begun: an earlier choice lost the device ({ran.replies[-1].reason})"
+        return NoCounters(lost, "", everywhere=False)
     if ran.status:
-        return f"the program ended early (exit status {ran.status}) {ncu.complaint(ran.output)}".rstrip()
-    return f"no time was left within {ran.limit_s:g} s"
+        early = f"not begun: the program ended early (exit status {ran.status}) {ncu.complaint(ran.output)}".rstrip()
+        return NoCounters(early, "", everywhere=False)
+    return _no_time(ran)._replace(everywhere=False)
+
+
+def _no_time(ran: Ran) -> NoCounters:
+    """A program that ended by itself in time, before it came to a choice."""
+    start = f", {ran.start.start_s:.1f} s of which ncu took to start" if ran.start else ""
+    return NoCounters(f"not counted: no time was left within {ran.limit_s:.0f} s{start}", MORE_TIME)
 
 
 def calls_of(rows: Sequence[ncu.Row]) -> dict[int, list[list[ncu.Row]]]:
@@ -318,6 +316,8 @@ def calls_of(rows: Sequence[ncu.Row]) -> dict[int, list[list[ncu.Row]]]:
     found: dict[int, list[list[ncu.Row]]] = {}
     last: list[ncu.Row] | None = None
     for row in rows:
+        if row.name == START and last is None:
+            continue
         if row.name == MARK and row.blocks is not None:
             last = []
             found.setdefault(row.blocks, []).append(last)

@@ -13,7 +13,9 @@ from gpu_fixtures import DECODE, H200
 
 from advisor.codec import from_json, to_json
 from advisor.errors import BadInput
-from advisor.kernels.gpu import counters, counts, ncu
+from advisor.kernels import registry
+from advisor.kernels.gpu import counters, counts, ncu, profiled
+from advisor.kernels.gpu.counted import START as START_NAME
 from advisor.kernels.gpu.counts import Counters, Kernel, NoCounters
 from advisor.kernels.gpu.space import gpu_space
 from advisor.kernels.header import GPU_LANGUAGES
@@ -34,6 +36,7 @@ def wanted(name, n=4096, regime="cold"):
 
 
 MMA = wanted("batched_mma")
+OK, LOST = {"status": "ok"}, {"status": "crashed", "reason": "illegal address", "sound": False}
 
 
 @pytest.fixture
@@ -42,7 +45,7 @@ def fake(tmp_path, monkeypatch):
     monkeypatch.setattr(ncu, "PLACES", ())
     monkeypatch.setenv("ADVISOR_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("PATH", "/nonexistent")
-    counters.tool.cache_clear()
+    profiled.tool.cache_clear()
 
     def put(body):
         folder, calls = fake_ncu.install(tmp_path / "bin", body)
@@ -137,6 +140,107 @@ def test_the_worker_sees_its_device_alone_and_locks_lie_in_a_folder_of_ones_own(
     assert told["TMPDIR"].endswith("gpu/ncu")
     assert os.stat(told["TMPDIR"]).st_mode & 0o777 == 0o700
     assert told["CUPY_CACHE_DIR"]
+
+
+def test_choices_of_several_kernels_are_counted_by_one_program(fake, tmp_path):
+    """Each after a line that names its kernel, in the order they are wanted."""
+    spec, known = registry.spec("forward"), variants("forward", (), ("cuda",))
+    problem = spec.problem(64, "float32", "cold")
+    (choice,) = gpu_space(H200, spec, [v for v in known if v.name == "packed"], problem, TOOLS[:1])[:1]
+    kept = tmp_path / "told"
+    page = fake_ncu.recorded("decode_cuda", 1, choices=2)
+    called = fake(f"open({str(kept)!r}, 'w').write(chr(10).join(told)); say({page!r}); ran()")
+    sources = (counters.Source(DECODE, VARIANTS), counters.Source(spec, known))
+    came = counters.count_kernels(H200, sources, [(problem, choice), MMA, wanted("split_w4")])
+    lines = [json.loads(line) for line in kept.read_text().splitlines()]
+    assert [next(iter(line)) for line in lines] == ["hello", "trial", "hello", "trial", "trial"]
+    assert [os.path.basename(os.path.dirname(line["hello"]["spec_path"])) for line in lines if "hello" in line] == [
+        "forward",
+        "decode",
+    ]
+    assert [type(one) for one in came.each] == [Counters, Counters, NoCounters]  # of the third there is nothing
+    assert len(called()) == 1
+
+
+def test_what_a_start_takes_is_measured(fake):
+    """By clocks of both sides: from before ncu to the first launch, from the last step to ncu's end."""
+    now = "time.monotonic()"
+    fake(f"say({fake_ncu.recorded('decode_cuda', 1)!r}); time.sleep(.2); times({now}, {now}); time.sleep(.1); ran()")
+    came = counters.count_kernels(H200, (counters.Source(DECODE, VARIANTS),), [MMA])
+    (start,) = came.starts
+    assert (start.tool, start.choices) == ("ncu 2025.3.1.0", 1)
+    assert start.start_s >= 0.2
+    assert start.end_s >= 0.1
+    assert start.cost_s == start.start_s + start.end_s
+
+
+def test_the_program_is_told_to_end_before_ncu_is_killed(fake):
+    fake("say('==ERROR== left ' + repr(until - time.monotonic()))")
+    found = count(limit_s=20.0)
+    left = float(found.reason.split("left ")[1])
+    assert 20.0 - profiled.END_SHARE * 20.0 - 3.0 < left < 20.0 - profiled.END_SHARE * 20.0
+
+
+def test_what_was_counted_in_time_is_kept_and_the_rest_says_what_the_start_took(fake):
+    page = fake_ncu.recorded("decode_cuda", 1)
+    fake(f"times(time.monotonic() + 12.0, 0.0); say({page!r}); ran([{{'reply': {OK!r}}}])")
+    first, second = counters.count_all(H200, DECODE, VARIANTS, [MMA, wanted("split_w4")], 20.0)
+    assert isinstance(first, Counters), first
+    assert "no time was left within 20 s, 12." in second.reason
+    assert "s of which ncu took to start" in second.reason
+    assert (second.remedy, second.everywhere) == (counters.MORE_TIME, False)
+
+
+def test_a_start_that_leaves_no_time_for_anything_says_so(fake):
+    fake("times(time.monotonic() + 12.0, 0.0); say('==PROF== Disconnected' + chr(10)); ran([])")
+    found = count(limit_s=20.0)
+    assert "of which ncu took to start" in found.reason
+    assert found.remedy == counters.MORE_TIME
+
+
+# --- an attempt ---
+
+
+def started(*names):
+    """A page whose rows are launches of these."""
+    head, units, row = fake_ncu.recorded("decode_cuda", 1, marked=False).splitlines()[-5:-2]
+    cells = row.strip('"').split('","')
+    rows = ['"' + '","'.join([*cells[:4], name, *cells[5:]]) + '"' for name in names]
+    return "\n".join([head, units, *rows, ""])
+
+
+def test_an_attempt_counts_a_launch_of_nothing_and_says_what_a_start_takes(fake, tmp_path):
+    kept = tmp_path / "told"
+    page = started(START_NAME)
+    fake(f"open({str(kept)!r}, 'w').write(chr(10).join(told)); times(time.monotonic() + 3, 0.0); say({page!r}); ran()")
+    found = counters.attempt(H200)
+    assert isinstance(found, profiled.Start), found
+    assert 3.0 <= found.start_s < 10.0
+    (hello,) = [json.loads(line) for line in kept.read_text().splitlines()]
+    assert hello["hello"]["spec_path"] == "", "no kernel is loaded for it"
+    assert hello["hello"]["uuid"] == H200.uuid
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        (f"say({fake_ncu.PERMISSION!r} + chr(10)); sys.exit(1)", "administrators"),
+        (f"times(1.0, 2.0); say({fake_ncu.HELD!r} + chr(10))", "DCGM"),
+        ("times(1.0, 2.0)", "raw page"),
+        ("sys.exit(3)", "exit status 3"),
+        ("times(1.0, 2.0); say(PAGE)", "n/a"),
+        ("time.sleep(600)", "ended after 1 s before its first launch"),
+    ],
+)
+def test_an_attempt_that_fails_says_why(fake, body, words):
+    fake(body.replace("PAGE", repr(started("other"))))
+    found = counters.attempt(H200, 1.0 if "sleep" in body else 30.0)
+    assert isinstance(found, NoCounters), found
+    assert words in found.reason
+
+
+def test_an_attempt_without_ncu_says_so(fake):
+    assert counters.attempt(H200) == counters.NO_NCU
 
 
 # --- where it does not ---
@@ -266,9 +370,6 @@ def test_a_choice_that_does_not_run_says_why_and_the_next_one_is_counted(fake):
     assert isinstance(second, Counters), second
 
 
-OK, LOST = {"status": "ok"}, {"status": "crashed", "reason": "illegal address", "sound": False}
-
-
 @pytest.mark.parametrize(
     ("reply", "status", "words"),
     [(OK, 0, "no time was left"), (OK, 137, "ended early (exit status 137)"), (LOST, 0, "illegal address")],
@@ -293,9 +394,9 @@ def test_a_choice_that_cannot_be_is_refused_before_anything_runs(fake):
 
 
 def test_a_torn_reply_is_a_crash():
-    assert counters._reply('{"reply": {"sta').status == "crashed"
-    assert counters._reply('{"phase": {"phase": "run"}}').status == "crashed"
-    assert counters._reply('{"reply": {"status": "ok"}}') == Reply("ok")
+    assert profiled.read_reply('{"reply": {"sta').status == "crashed"
+    assert profiled.read_reply('{"phase": {"phase": "run"}}').status == "crashed"
+    assert profiled.read_reply('{"reply": {"status": "ok"}}') == Reply("ok")
 
 
 # --- pure parts ---
@@ -312,6 +413,9 @@ def test_launches_between_marks_are_calls():
         2: [["a", "b"], ["a"]],
         5: [[]],
     }
+    assert counters.calls_of([row(START_NAME), *rows]) == found, "the first launch belongs to nobody"
+    with pytest.raises(BadInput, match="mark of their call"):
+        counters.calls_of([row("a")])
 
 
 def test_calls_of_unequal_launches_are_refused():
@@ -381,15 +485,20 @@ def test_what_explains_a_call_stands_beside_what_was_counted_first():
     assert counters.joined(NONE, DETAIL) == NONE
 
 
-@pytest.mark.parametrize(("limit_s", "programs"), [(60.0, 2), (counters.LEAST_S - 1, 1)])
+START = profiled.Start("ncu", 20.0, 2.0, 1)
+
+
+@pytest.mark.parametrize(("limit_s", "programs"), [(60.0, 2), (22.0 + counters.LEAST_S - 1, 1)])
 def test_first_figures_stand_whatever_comes_of_those_that_take_many_passes(monkeypatch, limit_s, programs):
+    """And they are counted only where there is time for a second start, as long as the first was."""
     asked = []
 
-    def count_all(gpu, spec, variants, wanted, limit_s, metrics=ncu.CORE):
+    def count_kernels(gpu, sources, wanted, limit_s, metrics=ncu.CORE):
         asked.append((list(wanted), metrics))
-        return tuple(NONE if metrics == ncu.DETAIL or one == "none" else CORE for one in wanted)
+        each = tuple(NONE if metrics == ncu.DETAIL or one == "none" else CORE for one in wanted)
+        return counters.Came(each, (START,))
 
-    monkeypatch.setattr(counters, "count_all", count_all)
+    monkeypatch.setattr(counters, "count_kernels", count_kernels)
     assert counters.count_fully(H200, DECODE, VARIANTS, ["one", "none"], limit_s) == (CORE, NONE)
     assert asked == [(["one", "none"], ncu.CORE), (["one"], ncu.DETAIL)][:programs]
 

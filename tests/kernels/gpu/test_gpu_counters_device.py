@@ -8,7 +8,7 @@ from gpu_fixtures import DECODE
 from advisor.errors import BadInput
 from advisor.kernels.gpu import ncu
 from advisor.kernels.gpu.counters import attempt, count_all
-from advisor.kernels.gpu.counts import Counters, predicted
+from advisor.kernels.gpu.counts import Counters, NoCounters, predicted
 from advisor.kernels.gpu.device import find
 from advisor.kernels.gpu.space import gpu_space
 from advisor.kernels.gpu.tools import gpu_tools
@@ -32,7 +32,7 @@ def gpu():
     if importlib.util.find_spec("cupy") is None or ncu.find() is None:
         pytest.skip("no CuPy, or no ncu")
     tried = attempt(found)
-    if not isinstance(tried, Counters):
+    if isinstance(tried, NoCounters):
         pytest.skip(f"no counters: {tried.reason}")
     return found
 
