@@ -156,14 +156,14 @@ __device__ __forceinline__ void emit(Mine &my, real *out, const Splits<BM> &part
     real total = my.total[r];
 #pragma unroll
     for (int o = 8; o; o >>= 1) total += __shfl_xor_sync(FULL, total, o);
-    const real by = parts.splits == 1 ? 1 / total : real(1);
-    real *to = parts.splits == 1 ? out + wide(i) * ADV_HD : parts.sums + (wide(split) * BM + i) * ADV_HD;
+    const real by = parts.filled == 1 ? 1 / total : real(1);
+    real *to = parts.filled == 1 ? out + wide(i) * ADV_HD : parts.sums + (wide(split) * BM + i) * ADV_HD;
     if (i >= rows) continue;
 #pragma unroll
     for (int c = 0; c < DEEP * VEC; c++) my.sum[r][c] *= by;
 #pragma unroll
     for (int c = 0; c < DEEP; c++) *(Pack *)(to + (c * 16 + x) * VEC) = pack(my.sum[r] + c * VEC);
-    if (parts.splits > 1 && x == 0) {
+    if (parts.filled > 1 && x == 0) {
       parts.stats[(split * BM + i) * 2] = my.most[r];
       parts.stats[(split * BM + i) * 2 + 1] = total;
     }
@@ -178,6 +178,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
   const int row = place * BM;
   const wide start = wide(head) * n * ADV_HD, cache = keys_of(head, heads, kv_heads, n) * ADV_HD;
   const Span span = span_of(row + BM, n, causal, BN, split, splits);
+  if (span.begin == span.stop) return;
   copy_rows<BM, STRIDE, THREADS>(at.q, q + start, row, n);
   copy_rows<BN, STRIDE, THREADS>(at.k, k + cache, span.begin * BN, n);
   commit();
@@ -186,8 +187,8 @@ extern "C" __global__ void __launch_bounds__(THREADS)
   Mine my;
   clear(my);
   walk(my, at, k + cache, v + cache, row, n, causal, span);
-  const Splits<BM> parts(workspace, first, head * gridDim.x + place, tiles, splits);
+  const Splits<BM> parts(workspace, first, head * gridDim.x + place, tiles, splits, span.filled);
   real *mine = out + start + wide(row) * ADV_HD;
   emit(my, mine, parts, split, min(BM, n - row));
-  if (splits > 1) merge<BM, THREADS>(parts, mine, min(BM, n - row));
+  if (span.filled > 1) merge<BM, THREADS>(parts, mine, min(BM, n - row));
 }

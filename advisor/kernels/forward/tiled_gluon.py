@@ -18,7 +18,8 @@ computed while the weights of the last ones multiply v; where the groups ask for
 runs beside both products of the other.
 Weights are rounded to the dtype of the operands between the two products, and so is the result. Where n is no multiple
 of a tile's keys the last one begins earlier, and what the tile before it had is masked. Where rows are few, keys are
-split among blocks, whose sums a second kernel joins.
+split among blocks, whose sums a second kernel joins; all blocks but the last of a head's have equally many. Causal, a
+block whose keys come after its rows ends at once, and nothing of it is read.
 
 Source of the order of products: Shah et al., "FlashAttention-3", 2024, algorithm 2.
 """
@@ -50,19 +51,20 @@ TYPES = {torch.float16: gl.float16, torch.bfloat16: gl.bfloat16}
 
 @gluon.jit
 def _masked(  # noqa: PLR0913, PLR0917 (a kernel takes what it takes)
-    s, start, whole, rows, limit, n,
+    s, start, whole, rows, n,
     KEYS: gl.constexpr, CAUSAL: gl.constexpr, LAYOUT: gl.constexpr,  # noqa: N803
 ):  # fmt: skip
     """Scores with those of keys left out that a row does not see; tiles before `whole` need none left out.
 
-    A tile that would pass the last key begins earlier, see _feed; what the tile before it had is left out.
+    A tile that would pass the last key begins earlier, see _feed; what the tile before it had is left out. What is left
+    out is minus infinity, whose weight is 0 whatever the largest score so far, which is finite.
     """
     if start >= whole:
         at = gl.minimum(start, n - KEYS) + gl.arange(0, KEYS, layout=gl.SliceLayout(0, LAYOUT))
-        seen = (gl.expand_dims(at, 0) >= start) & (gl.expand_dims(at, 0) < limit)
+        seen = gl.expand_dims(at, 0) >= start
         if CAUSAL:
             seen = seen & (gl.expand_dims(at, 0) <= gl.expand_dims(rows, 1))
-        s = gl.where(seen, s, -1e30)
+        s = gl.where(seen, s, float("-inf"))
     return s
 
 
@@ -104,7 +106,7 @@ def _consume(  # noqa: PLR0913, PLR0917 (as above)
 ):  # fmt: skip
     """One warp group: its query rows against `tiles` tiles of keys as they come, the first of them tile `begin`."""
     q, k, v, asked, k_full, k_free, v_full, v_free, mine_next = space
-    scale, n, place, begin, tiles, whole, limit = numbers
+    scale, n, place, begin, tiles, whole = numbers
     scored: gl.constexpr = gl.NVMMADistributedLayout(version=[3, 0], warps_per_cta=[4, 1], instr_shape=[16, KEYS, 16])
     summed: gl.constexpr = gl.NVMMADistributedLayout(version=[3, 0], warps_per_cta=[4, 1], instr_shape=[16, D, 16])
     left: gl.constexpr = gl.DotOperandLayout(operand_index=0, parent=summed, k_width=2)
@@ -120,7 +122,7 @@ def _consume(  # noqa: PLR0913, PLR0917 (as above)
     s = warpgroup_mma(mine, k.index(0).permute((1, 0)), blank, use_acc=False, is_async=True)
     s = warpgroup_mma_wait(0, deps=(s,))
     mbarrier.arrive(k_free.index(0), count=1)
-    p, most, _shrink = _weighed(_masked(s, begin * KEYS, whole, rows, limit, n, KEYS, CAUSAL, scored), most, scale)
+    p, most, _shrink = _weighed(_masked(s, begin * KEYS, whole, rows, n, KEYS, CAUSAL, scored), most, scale)
     total = gl.sum(p, 1)
     weights = gl.convert_layout(p.to(k.dtype), left)
     for j in range(1, tiles):
@@ -136,7 +138,7 @@ def _consume(  # noqa: PLR0913, PLR0917 (as above)
             mbarrier.arrive(mine_next.index(1 - group), count=1)
         s = warpgroup_mma_wait(1, deps=(s,))
         mbarrier.arrive(k_free.index(at), count=1)
-        s = _masked(s, (begin + j) * KEYS, whole, rows, limit, n, KEYS, CAUSAL, scored)
+        s = _masked(s, (begin + j) * KEYS, whole, rows, n, KEYS, CAUSAL, scored)
         p, most, shrink = _weighed(s, most, scale)
         total = total * shrink + gl.sum(p, 1)
         acc, weights = warpgroup_mma_wait(0, deps=(acc, weights))
@@ -175,12 +177,24 @@ def _feed(  # noqa: PLR0913, PLR0917 (as above)
         tma.async_copy_global_to_shared(v_at, [key, 0], v_full.index(at), v.index(at))
 
 
-@gluon.jit(do_not_specialize=["n", "sharing"])
+@gluon.jit(do_not_specialize=["n", "sharing", "share"])
 def _forward(  # noqa: PLR0913, PLR0917 (as above)
-    q_at, k_at, v_at, out, sums, most_of, total_of, scale, n, sharing,
+    q_at, k_at, v_at, out, sums, most_of, total_of, scale, n, sharing, share,
     D: gl.constexpr, ROWS: gl.constexpr, KEYS: gl.constexpr, STAGES: gl.constexpr, CAUSAL: gl.constexpr,  # noqa: N803
     TURNS: gl.constexpr, SPLIT: gl.constexpr,  # noqa: N803
 ):  # fmt: skip
+    head = gl.program_id(1)
+    place = gl.num_programs(0) - 1 - gl.program_id(0)  # causal: the longest first
+    begin = gl.program_id(2) * share
+    end, whole = n, n // KEYS * KEYS
+    if CAUSAL:
+        end = gl.minimum(n, (place + 1) * (2 * ROWS))
+        whole = place * (2 * ROWS) // KEYS * KEYS
+    tiles = (end + KEYS - 1) // KEYS
+    if CAUSAL and SPLIT and begin >= tiles:
+        return
+    tiles = gl.minimum(tiles - begin, share)
+
     q = gl.allocate_shared_memory(q_at.dtype, [2, ROWS, D], q_at.layout)
     k = gl.allocate_shared_memory(k_at.dtype, [STAGES, KEYS, D], k_at.layout)
     v = gl.allocate_shared_memory(v_at.dtype, [STAGES, KEYS, D], v_at.layout)
@@ -199,20 +213,8 @@ def _forward(  # noqa: PLR0913, PLR0917 (as above)
         mbarrier.init(v_full.index(i), count=1)
         mbarrier.init(v_free.index(i), count=2)
 
-    head = gl.program_id(1)
-    place = gl.num_programs(0) - 1 - gl.program_id(0)  # causal: the longest first
-    end, whole = n, n // KEYS * KEYS
-    if CAUSAL:
-        end = gl.minimum(n, (place + 1) * (2 * ROWS))
-        whole = place * (2 * ROWS) // KEYS * KEYS
-    tiles = (end + KEYS - 1) // KEYS
-    share = (tiles + gl.num_programs(2) - 1) // gl.num_programs(2)
-    begin = gl.program_id(2) * share
-    some = (begin < tiles).to(gl.int32)  # a split that nothing is left for masks all of a tile: its sums weigh nothing
-    begin = gl.minimum(begin, tiles - 1)
-    tiles, whole, limit = gl.minimum(tiles - begin, share), whole * some, n * some
     places = (head * n + place * (2 * ROWS), head // sharing, begin, n)
-    parts, numbers = (sums, most_of, total_of), (scale, n, place, begin, tiles, whole, limit)
+    parts, numbers = (sums, most_of, total_of), (scale, n, place, begin, tiles, whole)
     space = (q, k, v, asked, k_full, k_free, v_full, v_free, mine_next)
     gl.warp_specialize(
         [
@@ -225,26 +227,31 @@ def _forward(  # noqa: PLR0913, PLR0917 (as above)
     )
 
 
-@triton.jit(do_not_specialize=["n"])
+@triton.jit(do_not_specialize=["n", "step"])
 def _join(  # noqa: PLR0913, PLR0917 (as above)
-    out, sums, most_of, total_of, n,
-    D: tl.constexpr, ROWS: tl.constexpr, SPLITS: tl.constexpr,  # noqa: N803
+    out, sums, most_of, total_of, n, step,
+    D: tl.constexpr, ROWS: tl.constexpr, SPLITS: tl.constexpr, CAUSAL: tl.constexpr,  # noqa: N803
 ):  # fmt: skip
-    """The result of rows whose keys were split, in the order of the splits."""
+    """The result of rows whose keys were split `step` to a split, in the order of the splits.
+
+    Causal, a row has no sums of a split that begins after it: as many rows as a block takes divide `step`.
+    """
     head, heads = tl.program_id(1), tl.num_programs(1)
     rows, dims = tl.program_id(0) * ROWS + tl.arange(0, ROWS), tl.arange(0, D)
     here = rows < n
     most = tl.full([ROWS], -1e30, tl.float32)
     for split in tl.static_range(SPLITS):
-        most = tl.maximum(most, tl.load(most_of + (split * heads + head) * n + rows, mask=here, other=-1e30))
-    total = tl.zeros([ROWS], tl.float32)
-    acc = tl.zeros([ROWS, D], tl.float32)
+        seen = here & (rows >= split * step) if CAUSAL else here
+        most = tl.maximum(most, tl.load(most_of + (split * heads + head) * n + rows, mask=seen, other=-1e30))
+    total = tl.full([ROWS], 0.0, tl.float32)
+    acc = tl.full([ROWS, D], 0.0, tl.float32)
     for split in tl.static_range(SPLITS):
         part = (split * heads + head) * n
-        weight = tl.exp2(tl.load(most_of + part + rows, mask=here, other=-1e30) - most)
-        total += weight * tl.load(total_of + part + rows, mask=here, other=1.0)
+        seen = here & (rows >= split * step) if CAUSAL else here
+        weight = tl.exp2(tl.load(most_of + part + rows, mask=seen, other=-1e30) - most)
+        total += weight * tl.load(total_of + part + rows, mask=seen, other=1.0)
         at = (part + rows)[:, None] * D + dims[None, :]
-        acc += weight[:, None] * tl.load(sums + at, mask=here[:, None], other=0.0)
+        acc += weight[:, None] * tl.load(sums + at, mask=seen[:, None], other=0.0)
     at = head.to(tl.int64) * n * D + rows[:, None] * D + dims[None, :]
     tl.store(out + at, (acc / total[:, None]).to(out.dtype.element_ty), mask=here[:, None])
 
@@ -255,10 +262,18 @@ def _tiles_of(tensor: Any, rows: int, d: int) -> Any:
     return TensorDescriptor.from_tensor(tensor.view(-1, d), [rows, d], layout)
 
 
+def shares(n: int, keys: int, splits: int) -> tuple[int, int]:
+    """Tiles of `keys` keys that a split has at most, and how many splits have any, of at most `splits`."""
+    tiles = -(-n // keys)
+    share = -(-tiles // splits)
+    return share, -(-tiles // share)
+
+
 def prepare(buffers: Sequence[Any], dims: tuple[int, ...], knobs: dict[str, int]) -> Callable[[], Any]:
     """The call: q, out [b,h,n,d], k, v [b,g,n,d]; dims: b, h, g, d, causal, n. Writes out itself."""
     batch, heads, kv_heads, d, causal, n = dims
-    keys, splits = knobs["keys"], knobs["splits"]
+    keys = knobs["keys"]
+    share, splits = shares(n, keys, knobs["splits"])
     tall = (ROWS, keys, keys)
     q, k, v = (_tiles_of(one, rows, d) for one, rows in zip(buffers, tall, strict=False))
     out, grid = buffers[3], (-(-n // (2 * ROWS)), batch * heads, splits)
@@ -269,9 +284,9 @@ def prepare(buffers: Sequence[Any], dims: tuple[int, ...], knobs: dict[str, int]
     tiles = (d, ROWS, keys, STAGES[keys], bool(causal), bool(knobs["turns"]), splits > 1)
 
     def call() -> None:
-        _forward[grid](q, k, v, out, sums, *stats, scale, n, sharing, *tiles, num_warps=4)
+        _forward[grid](q, k, v, out, sums, *stats, scale, n, sharing, share, *tiles, num_warps=4)
         if splits > 1:
-            _join[-(-n // JOINED), batch * heads](out, sums, *stats, n, d, JOINED, splits)
+            _join[-(-n // JOINED), batch * heads](out, sums, *stats, n, share * keys, d, JOINED, splits, bool(causal))
 
     return call
 
@@ -279,4 +294,5 @@ def prepare(buffers: Sequence[Any], dims: tuple[int, ...], knobs: dict[str, int]
 def prepare_workspace(buffers: Sequence[Any], dims: tuple[int, ...], knobs: dict[str, int]) -> int:
     """Bytes: sums and row statistics of splits."""
     batch, heads, _, d, _, n = dims
-    return 4 * batch * heads * n * (d + 2) * knobs["splits"] if knobs["splits"] > 1 else 0
+    splits = shares(n, knobs["keys"], knobs["splits"])[1]
+    return 4 * batch * heads * n * (d + 2) * splits if splits > 1 else 0

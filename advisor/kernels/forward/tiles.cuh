@@ -81,23 +81,25 @@ __device__ __forceinline__ void copy_rows(store *to, const store *from, int firs
   }
 }
 
-/* Tiles of `size` keys that the rows before `end` see, from `begin` to `stop` for this split. */
+/* Tiles of `size` keys that the rows before `end` see, from `begin` to `stop` for this split. `filled`: how many splits have
+   any, the first ones; tiles need not divide well, and causal the first rows see few. A block of another split ends at
+   once, and nobody waits for it. */
 struct Span {
-  int begin, stop;
+  int begin, stop, filled;
 };
 
 __device__ __forceinline__ Span span_of(int end, int n, int causal, int size, int split, int splits) {
   const int tiles = ((causal ? min(end, n) : n) + size - 1) / size, share = (tiles + splits - 1) / splits;
-  return {min(tiles, split * share), min(tiles, (split + 1) * share)};
+  return {min(tiles, split * share), min(tiles, (split + 1) * share), (tiles + share - 1) / share};
 }
 
-/* Partial results of the splits of one tile of rows: sums [split][ROWS][HD], then largest score and total of each row
-   [split][ROWS][2]. A counter a tile lies before all of them. */
+/* Partial results of the `filled` splits of one tile of rows, with room for all: sums [split][ROWS][HD], then largest
+   score and total of each row [split][ROWS][2]. A counter a tile lies before all of them. */
 template <int ROWS> struct Splits {
   real *sums, *stats;
   unsigned *counter;
-  int splits;
-  __device__ Splits(unsigned char *workspace, int first, int tile, int tiles, int splits_) : splits(splits_) {
+  int filled;
+  __device__ Splits(unsigned char *workspace, int first, int tile, int tiles, int splits, int filled_) : filled(filled_) {
     real *all = (real *)(workspace + first);
     sums = all + wide(tile) * splits * ROWS * ADV_HD;
     stats = all + wide(tiles) * splits * ROWS * ADV_HD + wide(tile) * splits * ROWS * 2;
@@ -112,18 +114,18 @@ __device__ __forceinline__ void merge(const Splits<ROWS> &found, store *out, int
   __shared__ bool last;
   __threadfence();
   __syncthreads();
-  if (threadIdx.x == 0) last = atomicAdd(found.counter, 1u) == unsigned(found.splits - 1);
+  if (threadIdx.x == 0) last = atomicAdd(found.counter, 1u) == unsigned(found.filled - 1);
   __syncthreads();
   if (!last) return;
   __threadfence();
   for (int x = threadIdx.x; x < rows * PACKS; x += THREADS) {
     const int r = x / PACKS, c = x % PACKS * VEC;
     real most = LOWEST, total = 0, sum[VEC];
-    for (int s = 0; s < found.splits; s++) most = max(most, __ldcg(found.stats + (s * ROWS + r) * 2));
+    for (int s = 0; s < found.filled; s++) most = max(most, __ldcg(found.stats + (s * ROWS + r) * 2));
 #pragma unroll
     for (int e = 0; e < VEC; e++) sum[e] = 0;
 #pragma unroll 4
-    for (int s = 0; s < found.splits; s++) {
+    for (int s = 0; s < found.filled; s++) {
       const real f = ex2(__ldcg(found.stats + (s * ROWS + r) * 2) - most);
       const Pack one = __ldcg((const Pack *)(found.sums + (s * ROWS + r) * ADV_HD + c));
       total += f * __ldcg(found.stats + (s * ROWS + r) * 2 + 1);

@@ -7,6 +7,7 @@
      score(s, x, q, k)   s [BN / 8][4]: products of those rows, kept as x, with BN rows of k
      add(sum, s, v)      sum [HD / 8][4] += products of weights s with BN rows of v */
 
+#define UNSEEN real(__uint_as_float(0xff800000u))
 constexpr int WARPS = BM / 16, THREADS = 32 * WARPS;
 
 struct Mine {
@@ -25,14 +26,16 @@ __device__ __forceinline__ void clear(Mine &my) {
     for (int e = 0; e < 4; e++) my.sum[c][e] = 0;
 }
 
-/* Scores of keys that a row does not see. `seen`: how many of the tile row g sees, and row g + 8 sees `step` * 8 more. */
+/* Scores of keys that a row does not see. `seen`: how many of the tile row g sees, and row g + 8 sees `step` * 8 more.
+   They are minus infinity, not LOWEST: the first tile of a split may hold none that a row sees, and LOWEST * scale minus
+   itself rounded is no 0. The largest so far stays LOWEST then, so that no infinity is taken from another. */
 __device__ __forceinline__ void mask(real (&s)[BN / 8][4], int seen, int step) {
   const int t = threadIdx.x % 4;
 #pragma unroll
   for (int j = 0; j < BN / 8; j++)
 #pragma unroll
     for (int e = 0; e < 4; e++)
-      if (8 * j + 2 * t + e % 2 >= seen + e / 2 * 8 * step) s[j][e] = LOWEST;
+      if (8 * j + 2 * t + e % 2 >= seen + e / 2 * 8 * step) s[j][e] = UNSEEN;
 }
 
 /* Scores become weights; what was summed shrinks where a larger score came. */
@@ -104,7 +107,7 @@ __device__ __forceinline__ void emit(const Mine &my, store *out, const Splits<BM
     total += __shfl_xor_sync(FULL, total, 1);
     total += __shfl_xor_sync(FULL, total, 2);
     if (i >= rows) continue;
-    if (parts.splits == 1) {
+    if (parts.filled == 1) {
       const real by = 1 / total;
 #pragma unroll
       for (int c = 0; c < ADV_HD / 8; c++)
@@ -128,6 +131,7 @@ __device__ __forceinline__ void attend(store *space, FORWARD_ARGUMENTS, int spli
   const int row = place * BM;
   const wide start = wide(head) * n * ADV_HD, cache = keys_of(head, heads, kv_heads, n) * ADV_HD;
   const Span span = span_of(row + BM, n, causal, BN, split, splits);
+  if (span.begin == span.stop) return;
   copy_rows<BM, KEYED, THREADS>(q_tile, q + start, row, n);
   copy_rows<BN, KEYED, THREADS>(k_tile, k + cache, span.begin * BN, n);
   commit();
@@ -136,8 +140,8 @@ __device__ __forceinline__ void attend(store *space, FORWARD_ARGUMENTS, int spli
   Mine my;
   clear(my);
   walk(my, q_tile, k_tile, v_tile, k + cache, v + cache, row, n, causal, span);
-  const Splits<BM> parts(workspace, first, head * gridDim.x + place, tiles, splits);
+  const Splits<BM> parts(workspace, first, head * gridDim.x + place, tiles, splits, span.filled);
   store *mine = out + start + wide(row) * ADV_HD;
   emit(my, mine, parts, split, min(BM, n - row));
-  if (splits > 1) merge<BM, THREADS>(parts, mine, min(BM, n - row));
+  if (span.filled > 1) merge<BM, THREADS>(parts, mine, min(BM, n - row));
 }

@@ -2,6 +2,7 @@
 
 import pytest
 from emulation import emulated, needs_compiler, share, taken
+from tile_assembler import TENSOR_TILES
 
 from advisor.kernels.forward.spec import SPEC
 from advisor.kernels.gpu.geometry import check_header, geometry
@@ -15,6 +16,7 @@ WIDE = {"batch": 1, "heads": 1, "kv_heads": 1, "head_dim": 128, "causal": 1}
 ODD = {"batch": 1, "heads": 3, "kv_heads": 1, "head_dim": 7, "causal": 1}
 
 ASSEMBLER = {
+    **TENSOR_TILES,
     "void copy16(void *to, const void *from)": "memcpy(to, from, 16);",
     "void commit()": "",
     "void wait_all_but_one()": "",
@@ -46,11 +48,30 @@ CASES = (
     ("tiled_fma", "float64", WIDE, (65,), {"ADV_BM": 64, "ADV_BN": 32}),
     ("tiled_dmma", "float64", GROUPED, (1, 131), SMALL),
     ("tiled_tf32", "float32", GROUPED, (1, 131), SMALL),
+    ("tiled_tensor", "float64", GROUPED, (1, 131), {"ADV_TILES": 1, "ADV_SPLITS": 4}),
+    ("tiled_tensor", "float32", PAPER, (67,), {"ADV_TILES": 2, "ADV_SPLITS": 4, "splits": 2}),
+    ("tiled_tensor", "float64", WIDE, (131,), {"ADV_TILES": 4, "ADV_SPLITS": 1, "splits": 4}),
     ("tiled_mma", "bfloat16", GROUPED, (1, 131), SMALL),
     ("tiled_mma", "float16", WIDE, (131,), {"ADV_BM": 64, "ADV_BN": 64}),
 )
 
+UNEVEN = (
+    ("tiled_mma", "bfloat16", 65, {"ADV_BM": 128, "ADV_BN": 64, "splits": 2}),
+    ("tiled_mma", "float16", 131, {"ADV_BM": 64, "ADV_BN": 32, "splits": 4}),
+    ("tiled_tf32", "float32", 131, {"ADV_BM": 64, "ADV_BN": 32, "splits": 4}),
+    ("tiled_dmma", "float64", 131, {"ADV_BM": 64, "ADV_BN": 32, "splits": 4}),
+    ("tiled_fma", "float32", 131, {"ADV_BM": 64, "ADV_BN": 32, "splits": 4}),
+)
+"""131 keys in tiles of 32 leave the last of four splits none. Causal, a tile's first rows see no key of a split that
+its last rows see, and the first tile of rows sees fewer tiles of keys than there are splits."""
+
 pytestmark = needs_compiler
+
+
+def on_a_cpu(folder, name, problem, knobs):
+    """A variant as `emulated` compiles it, with this dtype's product."""
+    product = PRODUCTS.get(problem.dtype, "multiply_tiles(c, a, b0, b1, from_stored);")
+    return emulated(folder, SPEC, CUDA[name], problem, knobs, {**ASSEMBLER, PRODUCT: product})
 
 
 @pytest.mark.parametrize(("name", "dtype", "shape", "sizes", "named"), CASES)
@@ -58,9 +79,16 @@ def test_a_variant_computes_the_dnf(tmp_path, name, dtype, shape, sizes, named):
     for n, draw in zip(sizes, ("normal", "outlier"), strict=False):
         problem = SPEC.problem(n, dtype, **shape)
         knobs = taken(CUDA[name], problem, **named)
-        product = PRODUCTS.get(dtype, "multiply_tiles(c, a, b0, b1, from_stored);")
-        run = emulated(tmp_path, SPEC, CUDA[name], problem, knobs, {**ASSEMBLER, PRODUCT: product})
-        assert share(run, problem, knobs, draw) < 1
+        assert share(on_a_cpu(tmp_path, name, problem, knobs), problem, knobs, draw) < 1
+
+
+@pytest.mark.parametrize(("name", "dtype", "n", "named"), UNEVEN)
+def test_a_split_may_have_no_keys_and_a_row_may_see_none_of_a_split(tmp_path, name, dtype, n, named):
+    for causal, draw in ((1, "normal"), (0, "outlier")):
+        problem = SPEC.problem(n, dtype, **{**PAPER, "batch": 1, "causal": causal})
+        knobs = taken(CUDA[name], problem, **named)
+        assert named.items() <= dict(knobs).items()
+        assert share(on_a_cpu(tmp_path, name, problem, knobs), problem, knobs, draw) < 1
 
 
 @pytest.mark.parametrize("dtype", SPEC.dtypes)
