@@ -4,6 +4,7 @@ import pytest
 from emulation import emulated, needs_compiler, share, taken
 from tile_assembler import TENSOR_TILES
 
+from advisor.kernels.edges import edges
 from advisor.kernels.forward.spec import SPEC
 from advisor.kernels.gpu.geometry import check_header, geometry
 from advisor.kernels.header import GPU_LANGUAGES, OWN_GPU_LANGUAGES
@@ -102,6 +103,21 @@ def test_all_headers_have_values_and_choices_are_few_enough_to_look_at_all(dtype
             assert len(knob_sets(one, problem)) < 60
         assert 0 < sum(len(knob_sets(one, problem)) for one in listed) < 120
         assert sum(len(knob_sets(one, problem)) for one in listed if one.language == "triton") <= 12
+
+
+def has_an_empty_split(edge, of):
+    tiles = -(-edge.problem.n // of.get("ADV_BN", of.get("keys")))
+    return -(-tiles // -(-tiles // of["splits"])) < of["splits"]
+
+
+@pytest.mark.parametrize("name", ["tiled_mma", "tiled_tf32", "tiled_dmma", "tiled_fma", "tiled_gluon"])
+def test_of_many_splits_one_is_empty_in_a_problem_that_is_checked_before_any_time_is_taken(name):
+    (one,) = (one for one in variants("forward", (), OWN_GPU_LANGUAGES) if one.name == name)
+    problem = SPEC.problem(2048, one.dtypes[0], **PAPER)
+    split = [knobs for knobs in knob_sets(one, problem) if dict(knobs)["splits"] >= 4]
+    assert split
+    for knobs in split:
+        assert any(has_an_empty_split(edge, dict(knobs)) for edge in edges(SPEC, one, problem, knobs))
 
 
 def test_keys_are_split_only_where_rows_do_not_fill_a_device():
