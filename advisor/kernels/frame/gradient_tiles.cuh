@@ -1,5 +1,5 @@
 /* Gradients of attention by tiles on the tensor cores, from lse (base 2) and delta of each query row. */
-#include "tensor_tiles.cuh"
+#include "attention_tiles.cuh"
 
 /* q, gout, gq [b,h,n,d]; k, v, gk, gv [b,g,n,d]; lse, delta [b,h,n]. `sharing`: query heads on one head of k and v. */
 struct Gradients {
@@ -7,29 +7,6 @@ struct Gradients {
   real *gq, *gk, *gv, *lse, *delta;
   int sharing, causal, n;
 };
-
-__device__ __forceinline__ real score_scale() { return real(1 / sqrt(double(HD))); }
-
-/* The sum over the four lanes of a row. */
-__device__ __forceinline__ real row_sum(real x) {
-  x += __shfl_xor_sync(0xffffffffu, x, 1);
-  return x + __shfl_xor_sync(0xffffffffu, x, 2);
-}
-
-/* The block's query rows, or rows of k and v, of `head`; those of this warp. */
-struct Place {
-  wide head;
-  int first, mine;
-};
-/* Causal: the long ones first. */
-__device__ __forceinline__ Place query_place(int causal) {
-  const int tile = causal ? gridDim.x - 1 - blockIdx.x : blockIdx.x;
-  return {wide(blockIdx.y), tile * OWN, tile * OWN + own_tile() * 16};
-}
-__device__ __forceinline__ Place column_place() {
-  const int tile = blockIdx.x;
-  return {wide(blockIdx.y), tile * OWN, tile * OWN + own_tile() * 16};
-}
 
 /* Adds S k / sqrt(d) of STEP query rows from `start` on, over the block's columns, to gq. s: of this warp's sixteen
    columns; keys: the block's; space: [SPLITS][OWN][STEP + VEC]. All warps of the block come here. */

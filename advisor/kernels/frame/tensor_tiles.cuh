@@ -196,18 +196,19 @@ __device__ __forceinline__ void await_all_groups_but_one() {
   asm volatile("cp.async.wait_group 1;" ::: "memory");
 }
 
-/* Rows first .. of x [n][HD] into shared memory [ROWS][LD], zeros past the end. */
-template <int ROWS> __device__ __forceinline__ void bring(real *to, const real *x, int first, int n) {
+/* Rows first .. of x [n][HD] into shared memory [ROWS][LD], zeros past the end. BLOCK: threads of the block. */
+template <int ROWS, int BLOCK = TEAM>
+__device__ __forceinline__ void bring(real *to, const real *x, int first, int n) {
   constexpr int PIECES = HD / VEC;
-  for (int i = threadIdx.x; i < ROWS * PIECES; i += TEAM) {
+  for (int i = threadIdx.x; i < ROWS * PIECES; i += BLOCK) {
     const int r = i / PIECES, at = i % PIECES * VEC;
     fetch(to + r * LD + at, x + wide(min(first + r, n - 1)) * HD + at, first + r < n ? 16 : 0);
   }
 }
 
-/* This warp's tile of the block's, and its turn among the warps of that tile. */
-__device__ __forceinline__ int own_tile() { return threadIdx.x / 32 / SPLITS; }
-__device__ __forceinline__ int own_split() { return threadIdx.x / 32 % SPLITS; }
+/* This warp's tile of the block's, and its turn among the SHARING warps of that tile. */
+template <int SHARING = SPLITS> __device__ __forceinline__ int own_tile() { return threadIdx.x / 32 / SHARING; }
+template <int SHARING = SPLITS> __device__ __forceinline__ int own_split() { return threadIdx.x / 32 % SHARING; }
 
 /* Rows first .. end-1 of x and y [n][HD] stream by; work(x tile, y tile, start): a warp's STEP rows from start on; ALL:
    also of a warp whose rows are past the end, zeros then; without BOTH only x comes. `space`: STAGES * 2 * STREAM. What
@@ -243,24 +244,24 @@ __device__ __forceinline__ void walk(const real *x, const real *y, real *space, 
 }
 
 /* Adds what the other warps of a tile have to the sum of its first. */
-__device__ __forceinline__ void join(Sum<HD> &sum, real *space) {
+template <int SHARING = SPLITS> __device__ __forceinline__ void join(Sum<HD> &sum, real *space) {
   constexpr int SIZE = HD * 16;
-  if (SPLITS == 1) return;
-  real *at = space + own_tile() * (SPLITS - 1) * SIZE + threadIdx.x % 32;
-  if (own_split())
+  if (SHARING == 1) return;
+  real *at = space + own_tile<SHARING>() * (SHARING - 1) * SIZE + threadIdx.x % 32;
+  if (own_split<SHARING>())
 #pragma unroll
-    for (int i = 0; i < HD / 2; i++) at[(own_split() - 1) * SIZE + i * 32] = sum.c[i / 4][i % 4];
+    for (int i = 0; i < HD / 2; i++) at[(own_split<SHARING>() - 1) * SIZE + i * 32] = sum.c[i / 4][i % 4];
   __syncthreads();
-  if (!own_split())
-    for (int s = 0; s < SPLITS - 1; s++)
+  if (!own_split<SHARING>())
+    for (int s = 0; s < SHARING - 1; s++)
 #pragma unroll
       for (int i = 0; i < HD / 2; i++) sum.c[i / 4][i % 4] += at[s * SIZE + i * 32];
   __syncthreads();
 }
 
 /* Rows of the sum of a tile's first warp to x [n][HD], from row `first` on. */
-__device__ __forceinline__ void put(Sum<HD> &sum, real *x, int first, int n) {
-  if (own_split()) return;
+template <int SHARING = SPLITS> __device__ __forceinline__ void put(Sum<HD> &sum, real *x, int first, int n) {
+  if (own_split<SHARING>()) return;
   each(sum, [=](real &value, int r, int d) {
     if (first + r < n) x[wide(first + r) * HD + d] = value;
   });

@@ -54,7 +54,7 @@ extern "C" __global__ void __launch_bounds__(TEAM) forward_tiles(TILED_ARGUMENTS
   const Chain c = CHAIN;
   const Place place = query_place(causal);
   real *rows = weights_of(c, place.head * n);
-  forward_tile(c, place, [=](real x, int row, int column) {
+  forward_tile<Front<TILES, SPLITS, STEP>>(c, place, [=](real x, int row, int column) {
     if (row < n && column < n) rows[wide(row) * n + column] = x;
   });
   __syncthreads();

@@ -2,7 +2,6 @@
 
 import pytest
 from emulation import emulated, needs_compiler, share, taken
-from tile_assembler import TENSOR_TILES
 
 from advisor.kernels.edges import edges
 from advisor.kernels.forward.spec import SPEC
@@ -17,7 +16,6 @@ WIDE = {"batch": 1, "heads": 1, "kv_heads": 1, "head_dim": 128, "causal": 1}
 ODD = {"batch": 1, "heads": 3, "kv_heads": 1, "head_dim": 7, "causal": 1}
 
 ASSEMBLER = {
-    **TENSOR_TILES,
     "void copy16(void *to, const void *from)": "memcpy(to, from, 16);",
     "void commit()": "",
     "void wait_all_but_one()": "",
@@ -49,9 +47,6 @@ CASES = (
     ("tiled_fma", "float64", WIDE, (65,), {"ADV_BM": 64, "ADV_BN": 32}),
     ("tiled_dmma", "float64", GROUPED, (1, 131), SMALL),
     ("tiled_tf32", "float32", GROUPED, (1, 131), SMALL),
-    ("tiled_tensor", "float64", GROUPED, (1, 131), {"ADV_TILES": 1, "ADV_SPLITS": 4}),
-    ("tiled_tensor", "float32", PAPER, (67,), {"ADV_TILES": 2, "ADV_SPLITS": 4, "splits": 2}),
-    ("tiled_tensor", "float64", WIDE, (131,), {"ADV_TILES": 4, "ADV_SPLITS": 1, "splits": 4}),
     ("tiled_mma", "bfloat16", GROUPED, (1, 131), SMALL),
     ("tiled_mma", "float16", WIDE, (131,), {"ADV_BM": 64, "ADV_BN": 64}),
 )

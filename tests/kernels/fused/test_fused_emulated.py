@@ -32,10 +32,11 @@ PLAIN = (
 OTHERS = sorted({name for name in CUDA if "tiled" not in name} - {name for name, _, _ in PLAIN})
 
 TILED = (
-    ("tiled", "float64", {**PAPER, "batch": 1}, (70,), {"ADV_TILES": 2, "ADV_SPLITS": 2, "ADV_STEP": 16}),
-    ("tiled", "float32", CAUSAL, (1, 67), {"ADV_TILES": 1, "ADV_SPLITS": 4, "ADV_STEP": 16, "ADV_STAGES": 2}),
+    ("tiled", "float64", {**PAPER, "batch": 1}, (70,), {"ADV_FRONT": 1, "ADV_TILES": 1, "ADV_SPLITS": 8}),
+    ("tiled", "float32", CAUSAL, (1, 67), {"ADV_FRONT": 4, "ADV_TILES": 2, "ADV_SPLITS": 2, "ADV_STAGES": 2}),
     ("pair_tiled", "float64", CAUSAL, (67,), {"ADV_TILES": 2, "ADV_SPLITS": 2, "ADV_STEP": 32, "ADV_STAGES": 2}),
-    ("tiled_gq_atomic", "float64", CAUSAL, (67,), {"ADV_TILES": 2, "ADV_SPLITS": 4, "ADV_STEP": 16}),
+    ("tiled_gq_atomic", "float64", CAUSAL, (67,), {"ADV_FRONT": 8, "ADV_SPLITS": 4}),
+    ("tiled_gq_atomic", "float32", WIDE, (65,), {"ADV_FRONT": 2, "ADV_SPLITS": 2, "ADV_STAGES": 2}),
     ("pair_tiled", "float32", WIDE, (65,), {"ADV_TILES": 4, "ADV_SPLITS": 1, "ADV_STEP": 32}),
 )
 
@@ -68,7 +69,8 @@ def test_lanes_take_more_columns_than_a_block_has_threads(tmp_path, name):
 @needs_compiler
 @pytest.mark.parametrize(("name", "dtype", "shape", "sizes", "named"), TILED)
 def test_tiles_compute_the_dnf(tmp_path, name, dtype, shape, sizes, named):
-    """Rows past the end, columns past the diagonal, warps that see nothing of a row, two stages, shared heads."""
+    """Rows past the end, columns past the diagonal, warps that see nothing of a row, two stages, shared heads; a shape of
+    forward's own."""
     for n, draw in zip(sizes, ("normal", "outlier"), strict=False):
         problem = SPEC.problem(n, dtype, **shape)
         knobs = taken(CUDA[name], problem, **named)
@@ -86,7 +88,6 @@ def test_a_scheme_says_how_many_atomic_additions_it_makes_and_two_are_twice_one(
             found = evaluate(one.atomics, launch_names(one, problem, one.defaults))
             assert found == sums * pairs * 64, name
     tiled, problem = CUDA["tiled_gq_atomic"], SPEC.problem(512, "float64", **PAPER)
-    assert dict(tiled.defaults)["ADV_TILES"] == 2
     assert evaluate(tiled.atomics, launch_names(tiled, problem, tiled.defaults)) == 2 * 512 * (512 // 32) * 64
 
 
