@@ -82,6 +82,29 @@ def recorded(name, size, marked=True, choices=1):
     return "".join([*head, *made])
 
 
+def whole():
+    """The body of an ncu that counts whatever it is told to.
+
+    It has a first launch, then of each trial three calls, each a mark and a launch of every entry of its program, all
+    with the figures of one recorded launch.
+    """
+    text = gzip.decompress((RECORDED / "decode_cuda.csv.gz").read_bytes()).decode()
+    lines = text.splitlines(keepends=True)
+    first = next(i for i, line in enumerate(lines) if line.startswith('"0"'))
+    return f"""
+cells = {lines[first].strip()!r}.strip('"').split('","')
+def row(name, blocks):
+    return '"' + '","'.join([*cells[:4], name, *cells[5:8], f"({{blocks}}, 1, 1)", *cells[9:]]) + '"' + chr(10)
+say({"".join(lines[:first])!r} + row("advisor_start", 1))
+times(time.monotonic(), time.monotonic())
+for number, line in enumerate(trials, 1):
+    program = json.loads(line)["trial"]["program"]
+    names = [program["symbol"], *program.get("then", [])]
+    say((row("advisor_mark", number) + "".join(row(name, 1) for name in names)) * 3)
+ran([{{"reply": {{"status": "ok", "conditions": {{"counted": 3}}}}}}] * len(trials))
+"""
+
+
 def _mark(row, number):
     cells = row.rstrip("\n").strip('"').split('","')
     cells[4], cells[8] = "advisor_mark", f"({number}, 1, 1)"

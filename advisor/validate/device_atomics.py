@@ -27,7 +27,7 @@ def doubled(two: Role, gk: Role, evidence: DeviceEvidence) -> Case:
     pair = both_counted(evidence, two, gk)
     header = _header_ratio(evidence, two, gk)
     if pair is None:
-        case = no_counts(evidence, f"{two.name} and {gk.name} at one n")
+        case = no_counts(evidence, f"{two.name} and {gk.name} at one n", two, gk)
         return case._replace(ours=f"{header} by the headers" if header else "-")
     above_, below_ = (atomics(one.call) for one in pair)
     if not above_ or not below_:
@@ -68,7 +68,7 @@ def absolute(evidence: DeviceEvidence) -> Case:
     found = [(role, c.n, atomics(c.call)) for role, c in counts if c is not None]
     known = [(role, n, value) for role, n, value in found if value]
     if not known:
-        return no_counts(evidence, "backward with GK's atomic")
+        return no_counts(evidence, "backward with GK's atomic", *playing(BACKWARD_GK))
     same = [role.mapping for role, n, value in known if abs(value / (COUNTED_ATOMICS * (n / LARGE_N) ** 2) - 1) < SAME]
     ours = ", ".join(f"{role.mapping} {value:.0f} at n={n}" for role, n, value in known)
     if same:
@@ -80,7 +80,7 @@ def bottleneck(role: Role, evidence: DeviceEvidence) -> Case:
     """The share of the kernels with reductions in backward's time, and their occupancy beside the others'."""
     count = counted(evidence, role)
     if count is None:
-        return no_counts(evidence, role.name)
+        return no_counts(evidence, role.name, role)
     timed = [k for k in count.kernels if k.duration_ns is not None and k.achieved_occupancy is not None]
     with_, without = ([k for k in timed if bool(k.global_reductions) is has] for has in (True, False))
     if not with_ or not without:
@@ -98,7 +98,7 @@ def patterns(evidence: DeviceEvidence) -> Case:
     packed = next((c for role in roles if role.mapping == PACKED and (c := counted(evidence, role))), None)
     base = atomics(packed.call) if packed else None
     if packed is None or not base:
-        return no_counts(evidence, "backward with GK's atomic, packed")
+        return no_counts(evidence, "backward with GK's atomic, packed", *roles)
     n = packed.n
     times = {s.variant: smooth_p25(s.samples_ns) for s in judge.good(evidence.series, "backward") if s.problem.n == n}
     counts = [(role, counted(evidence, role, n)) for role in roles if role.name in times]

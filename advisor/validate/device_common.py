@@ -34,9 +34,12 @@ def reasons(*parts: str) -> str:
     return "; ".join(part for part in parts if part)
 
 
-def no_counts(evidence: DeviceEvidence, what: str) -> Case:
-    """Not testable for want of counters."""
-    return Case("-", NOT_TESTABLE, f"no counters of {what}: {evidence.uncounted or 'no time, or it did not run'}")
+def no_counts(evidence: DeviceEvidence, what: str, *roles: Role) -> Case:
+    """Not testable for want of counters; of these roles it is told why."""
+    names = {(role.kernel, role.name) for role in roles}
+    told = (one.reason for one in evidence.counts if one.call is None and (one.kernel, one.variant) in names)
+    why = evidence.uncounted or next(filter(None, told), "no time, or it did not run")
+    return Case("-", NOT_TESTABLE, f"no counters of {what}: {why}")
 
 
 def both_counted(evidence: DeviceEvidence, new: Role, old: Role) -> tuple[Count, Count] | None:

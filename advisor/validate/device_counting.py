@@ -1,18 +1,21 @@
-"""What is counted on a device, and counting it: each mapping at one n, the largest for which there is time."""
+"""What is counted on a device, and counting it: one program under the profiler for all kernels, what the findings need
+most first; a second one for what explains it, if there is time."""
 
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from advisor.kernels.gpu import ncu
-from advisor.kernels.gpu.counters import LIMIT_S, MORE_TIME, Counted
+from advisor.kernels.gpu.counters import LEAST_S, MORE_TIME, Counted, Source
 from advisor.kernels.gpu.counts import NoCounters, predicted
+from advisor.kernels.gpu.profiled import Start
 from advisor.records import Problem
 from advisor.search.samples import smooth_p25
 from advisor.validate.device_lab import Kept, Lab
-from advisor.validate.device_records import Count
+from advisor.validate.device_records import Count, Program
 from advisor.validate.plan import Cell
 from advisor.validate.records import Series
 from advisor.validate.roles import (
@@ -38,37 +41,34 @@ UNLIMITED_S = 1e9
 COUNT_SHARE, MOST_COUNT_S = 0.4, 90.0
 """Of the time for both, what is kept for counters: a share, and so long at most."""
 
+LEAST_COUNT_S = 13.0
+"""Of a budget whose share is shorter nothing is kept: so long was too short to start and count in on an H200."""
+
 COUNT_SIZES = (4096, 2048, 1024, 512, 256)
 """Where the chain may be counted, the best first: from n = 4096 on the L2 does not hide the writes of forward, and the
 paper counted at 2048 and 4096. The ratio of atomics is the same at every n, so slow mappings are counted at smaller
 ones."""
 
+FORWARD_N = 8192
+"""Where forward is counted too, after all else, if there is time."""
+
 BLOCK_COUNT_N = 256
 """Source: Mullin and Hains, section 6.3."""
 
-COUNT_CALLS = 15
-"""Calls that counting costs: the check, three that warm up, three that are counted, one pass each, and the flushing and
-putting back between them."""
+COUNT_CALLS, ROW_S = 8, 0.5
+"""What counting one choice is taken to cost: calls (the check, three that warm up, one that is timed, one of a slow
+choice that is counted, and room for a pass more), and operands with their reference. An expectation that picks sizes:
+the program that counts stops by itself."""
 
-EXPLAIN_FIRST = ("fused", "backward", "forward")
-"""Kernels in the order in which their times want explaining."""
+EXPLAIN_N = 512
+"""Where what explains a count is counted."""
 
-EXPLAIN_N, EXPLAIN_CALLS = 512, 60
-"""Where that is counted, and the calls that it costs."""
+EXPLAIN_FIRST = ("forward", "fused", "backward")
+"""Kernels in the order in which their times want explaining: forward has the finding on sectors, and few variants."""
 
-COUNT_START_S = 9.0
-"""A program under ncu imports, compiles and checks before it counts. An expectation: on an H200 with cold caches 13 s
-were too short for forward's start and five counts."""
-
-COUNT_FIRST = ("forward", "backward", "fused", "block")
-"""Kernels in the order in which counters are worth their program's start; the ratio of atomics needs the second and
-the third."""
-
-START_SHARE = 0.7
-"""Of the time for counting, what starts of programs may take."""
-
-COUNT_SHARES = {"block": 0.1, TILED: 0.05, FORWARD: 0.15, LANE: 0.2, ONE_LANE: 0.15, PACKED: 0.35}
-"""Group -> its share of the time for counting; what one leaves falls to the next, the dearest are last."""
+COUNT_SHARES = {FORWARD: 0.25, "block": 0.05, LANE: 0.3, ONE_LANE: 0.15, PACKED: 0.2, TILED: 0.05}
+"""Group -> its share of the time for counting, in the order in which the findings need them: M_fwd, M_block, the steps
+of GV and GK, the ratio of atomics, both again in the slow mapping. What one leaves falls to the next."""
 
 
 class Wanted(NamedTuple):
@@ -79,15 +79,19 @@ class Wanted(NamedTuple):
     cost_s: float
 
 
-def worth_counting(kernels: Sequence[str], seconds: float) -> tuple[str, ...]:
-    """The kernels whose programs can be started in so many seconds with time left to count."""
-    ordered = [kernel for kernel in COUNT_FIRST if kernel in kernels]
-    return tuple(ordered[: _starts(seconds)])
+def reserve_s(seconds: float, tried: Start | NoCounters | None) -> float:
+    """Of so many seconds those that are kept for counters: none where an attempt did not get any.
+
+    Args:
+        seconds: for times and counters.
+        tried: the attempt.
+    """
+    return min(COUNT_SHARE * seconds, MOST_COUNT_S) if isinstance(tried, Start) else 0.0
 
 
-def _starts(seconds: float) -> int:
-    """Programs that can be started in so many seconds with time left to count."""
-    return max(0, int(START_SHARE * seconds / COUNT_START_S))
+def worth_trying(seconds: float) -> bool:
+    """Whether so many seconds for times and counters have a share for counters in which something can be counted."""
+    return min(COUNT_SHARE * seconds, MOST_COUNT_S) >= LEAST_COUNT_S
 
 
 def count_group(kernel: str, name: str) -> str | None:
@@ -109,43 +113,87 @@ def count_group(kernel: str, name: str) -> str | None:
 
 def to_count(
     cells: Mapping[Problem, Sequence[Cell]], series: Sequence[Series], seconds: float
-) -> tuple[tuple[Wanted, ...], tuple[str, ...]]:
+) -> tuple[tuple[Wanted, ...], dict[str, list[Wanted]]]:
     """What is counted in so many seconds: each group at the largest n that fits, all of its cells or none.
 
     Args:
         cells: those of each problem.
         series: what ran; what did not is not counted.
-        seconds: for counting alone, starts of programs not included.
+        seconds: for counting alone, the start of the program not included.
 
     Returns:
-        What is counted; the groups for which there is no time.
+        What is counted, in the order in which it is wanted, the cheapest of a group first; the groups for which there
+        is no time, with what is cheapest of them.
     """
     groups = _groups(cells, series)
-    chosen: list[Wanted] = []
-    spare = 0.0
-    for group, share in COUNT_SHARES.items():
-        room = share * seconds + spare
-        options = [(sum(w.cost_s for w in listed), listed) for n, listed in groups.get(group, [])]
-        cost, taken = next((option for option in options if option[0] <= room), (0.0, []))
-        chosen += taken
-        spare = room - cost
-    taken_groups = {count_group(w.problem.kernel, w.cell.name) for w in chosen}
-    return (*chosen, *_beside_packed(groups, chosen)), tuple(group for group in groups if group not in taken_groups)
+    listed = {group: groups[group] for group in COUNT_SHARES if group in groups}
+    taken, left_s = _shared(listed, seconds)
+    for group, options in listed.items():  # what the last ones left
+        if not taken[group]:
+            taken[group] = _largest(options, left_s)
+            left_s -= _cost_s(taken[group])
+    chosen = [w for group in listed for w in sorted(taken[group], key=lambda w: w.cost_s)]
+    late = {group: options[-1][1] for group, options in listed.items() if not taken[group]}
+    return (*chosen, *_beside_packed(groups, chosen), *_larger(cells, series, chosen, left_s)), late
 
 
-def _groups(
-    cells: Mapping[Problem, Sequence[Cell]], series: Sequence[Series]
-) -> dict[str, list[tuple[int, list[Wanted]]]]:
-    """Group -> (n, what is counted there), the best n first."""
-    times = {(one.problem, one.variant): smooth_p25(one.samples_ns) for one in series if one.samples_ns}
+Options = list[tuple[int, list[Wanted]]]
+"""(n, what is counted there), the best n first."""
+
+
+def _shared(groups: Mapping[str, Options], seconds: float) -> tuple[dict[str, list[Wanted]], float]:
+    """What each group takes of its share of what is left when it comes to it; the seconds that all leave."""
+    taken, names, left_s = {}, list(groups), seconds
+    for index, group in enumerate(names):
+        share = COUNT_SHARES[group] / sum(COUNT_SHARES[other] for other in names[index:])
+        taken[group] = _largest(groups[group], share * left_s)
+        left_s -= _cost_s(taken[group])
+    return taken, left_s
+
+
+def _largest(options: Options, seconds: float) -> list[Wanted]:
+    """The first that fits, none where none does."""
+    return next((listed for _, listed in options if _cost_s(listed) <= seconds), [])
+
+
+def _cost_s(wanted: Sequence[Wanted]) -> float:
+    return sum(w.cost_s for w in wanted)
+
+
+def _groups(cells: Mapping[Problem, Sequence[Cell]], series: Sequence[Series]) -> dict[str, Options]:
+    """Group -> where it may be counted."""
     found: dict[str, dict[int, list[Wanted]]] = {}
-    for problem, listed in cells.items():
-        for one in listed:
-            group, ns = count_group(problem.kernel, one.name), times.get((problem, one.name))
-            if group is not None and ns is not None:
-                wanted = Wanted(problem, one, COUNT_CALLS * ns * 1e-9)
-                found.setdefault(group, {}).setdefault(problem.n, []).append(wanted)
+    for one in _timed(cells, series):
+        group = count_group(one.problem.kernel, one.cell.name)
+        if group is not None:
+            found.setdefault(group, {}).setdefault(one.problem.n, []).append(one)
     return {group: [(n, by_n[n]) for n in _sizes(group, by_n)] for group, by_n in found.items()}
+
+
+def _timed(cells: Mapping[Problem, Sequence[Cell]], series: Sequence[Series]) -> list[Wanted]:
+    """All that ran, each with what counting it is expected to cost."""
+    times = {(one.problem, one.variant): smooth_p25(one.samples_ns) for one in series if one.samples_ns}
+    return [
+        Wanted(problem, one, ROW_S + COUNT_CALLS * times[problem, one.name] * 1e-9)
+        for problem, listed in cells.items()
+        for one in listed
+        if (problem, one.name) in times
+    ]
+
+
+def _larger(
+    cells: Mapping[Problem, Sequence[Cell]], series: Sequence[Series], chosen: Sequence[Wanted], seconds: float
+) -> list[Wanted]:
+    """Forward at FORWARD_N, of what was chosen at the size before it, as far as so many seconds go."""
+    names = {w.cell.name for w in chosen if w.problem.kernel == "forward" and 2 * w.problem.n == FORWARD_N}
+    timed = [w for w in _timed(cells, series) if w.problem.kernel == "forward" and w.problem.n == FORWARD_N]
+    return within(sorted((w for w in timed if w.cell.name in names), key=lambda w: w.cost_s), seconds)
+
+
+def within(wanted: Sequence[Wanted], seconds: float) -> list[Wanted]:
+    """The first of these that so many seconds suffice for."""
+    spent = itertools.accumulate(w.cost_s for w in wanted)
+    return [w for w, total in zip(wanted, spent, strict=True) if total <= seconds]
 
 
 def _sizes(group: str, by_n: Mapping[int, Sequence[Wanted]]) -> list[int]:
@@ -156,7 +204,7 @@ def _sizes(group: str, by_n: Mapping[int, Sequence[Wanted]]) -> list[int]:
     return [n for n in listed if n in whole] or [max(whole)]
 
 
-def _beside_packed(groups: Mapping[str, list[tuple[int, list[Wanted]]]], chosen: Sequence[Wanted]) -> list[Wanted]:
+def _beside_packed(groups: Mapping[str, Options], chosen: Sequence[Wanted]) -> list[Wanted]:
     """Backward by lanes at the n where packed rows are counted: the same count of atomics, another address pattern."""
     sizes = {w.problem.n for w in chosen if count_group(w.problem.kernel, w.cell.name) == PACKED}
     patterns = {role.name for role in playing(BACKWARD_GK, LANE) if role.form == KEPT}
@@ -169,96 +217,136 @@ def _beside_packed(groups: Mapping[str, list[tuple[int, list[Wanted]]]], chosen:
     ]
 
 
+def to_explain(
+    wanted: Sequence[Wanted], cells: Mapping[Problem, Sequence[Cell]], series: Sequence[Series]
+) -> tuple[Wanted, ...]:
+    """What was counted once more at EXPLAIN_N, by kernels as EXPLAIN_FIRST has them, the cheapest of each first."""
+    names = {(w.problem.kernel, w.cell.name) for w in wanted}
+    found = [
+        w
+        for w in _timed(cells, series)
+        if w.problem.n == EXPLAIN_N and w.problem.kernel in EXPLAIN_FIRST and (w.problem.kernel, w.cell.name) in names
+    ]
+    return tuple(sorted(found, key=lambda w: (EXPLAIN_FIRST.index(w.problem.kernel), w.cost_s)))
+
+
+# --- counting ---
+
+
 def count_chain(run: Run, jobs: Sequence[Job], lab: Lab, kept: Kept, until: float) -> None:
-    """Count each kernel in a program of its own; then, if there is time, what warps of the same variants wait for."""
-    seconds = min(until - run.clock(), MOST_COUNT_S) if lab.can_count else UNLIMITED_S
-    named = {job.kernel: job for job in jobs if job.kernel in worth_counting([job.kernel for job in jobs], seconds)}
-    run.found.missing += [f"counters of {job.kernel}: no time" for job in jobs if job.kernel not in named]
-    own_cells = {problem: run.wanted[problem] for job in named.values() for problem in job.problems}
-    seconds -= COUNT_START_S * len(named)
-    wanted, left_out = to_count(own_cells, run.found.series, max(0.0, seconds))
-    run.found.missing += [f"counters of {group}: no time" for group in left_out]
-    _programs(run, Asked(named, wanted, ncu.CORE, kept.counts), lab, kept, until)
-    if lab.can_count and not kept.uncounted:
-        _explain(run, named, wanted, lab, kept, until)
+    """Count all kernels in one program, then, if there is time for another start, what explains it.
+
+    Args:
+        run: its series are what was timed.
+        jobs: kernels that are counted.
+        lab: counts.
+        kept: its attempt says what a start costs; gets what was counted, and why some was not.
+        until: on the clock.
+    """
+    cells = {problem: run.wanted[problem] for job in jobs for problem in job.problems}
+    if not isinstance(kept.tried, Start):
+        _without(run, jobs, to_count(cells, run.found.series, UNLIMITED_S)[0], kept)
+        return
+    run.progress.stage("counters", 2)
+    left_s, start = max(0.0, min(until - run.clock(), MOST_COUNT_S)), kept.tried
+    wanted, late = to_count(cells, run.found.series, left_s - start.cost_s)
+    used_s = _cost_s(wanted)
+    for group, cheapest in late.items():
+        cost_s = _cost_s(cheapest)
+        reason = f"{group} takes {cost_s:.0f} s at least, {_words(run, start, left_s, used_s + cost_s)}"
+        _uncounted(run, jobs, cheapest, kept, reason)
+    if wanted:
+        _program(run, jobs, Asked("counted", wanted, ncu.CORE, kept.counts), (lab, kept), left_s)
+    run.progress.advance("counted")
+    _explain(run, jobs, [w for w in wanted if _has(kept, w)], (lab, kept), until)
+    run.progress.advance("explained")
 
 
-def _explain(run: Run, named: dict[str, Job], wanted: Sequence[Wanted], lab: Lab, kept: Kept, until: float) -> None:
-    """Count sectors and waits in as many programs as there is time for."""
-    seconds = min(until - run.clock(), MOST_COUNT_S)
-    chain = {kernel: named[kernel] for kernel in EXPLAIN_FIRST[: _starts(seconds)] if kernel in named}
-    cells = {problem: run.wanted[problem] for job in chain.values() for problem in job.problems}
-    picked = to_explain(wanted, cells, run.found.series, seconds - COUNT_START_S * len(chain))
-    _programs(run, Asked(chain, picked, ncu.DETAIL, kept.waits), lab, kept, until)
+def _explain(run: Run, jobs: Sequence[Job], counted: Sequence[Wanted], by: tuple[Lab, Kept], until: float) -> None:
+    """Count sectors and waits of what was counted, if there is time for a program's start."""
+    _, kept = by
+    cells = {problem: run.wanted[problem] for job in jobs for problem in job.problems}
+    wanted, left_s = to_explain(counted, cells, run.found.series), until - run.clock()
+    start = next((one.start for one in reversed(kept.programs) if one.start is not None), None)
+    if not wanted or start is None:
+        return
+    if left_s >= start.cost_s + LEAST_S:
+        _program(run, jobs, Asked("explained", wanted, ncu.DETAIL, kept.waits), by, left_s)
+    else:
+        run.found.missing.append(f"sectors and waits not counted: {_words(run, start, left_s, LEAST_S)}")
 
 
 class Asked(NamedTuple):
-    """Some programs under ncu: of these kernels, what is counted, by which metrics, and where it goes."""
+    """One program under ncu: what it is for, what it counts, by which metrics, and where that goes."""
 
-    jobs: dict[str, Job]
+    what: str
     wanted: Sequence[Wanted]
     metrics: tuple[ncu.Metric, ...]
     into: list[Count]
 
 
-def to_explain(
-    wanted: Sequence[Wanted], cells: Mapping[Problem, Sequence[Cell]], series: Sequence[Series], seconds: float
-) -> tuple[Wanted, ...]:
-    """What was counted once more at EXPLAIN_N, as far as so many seconds go, the cheapest first: a profiler runs a
-    kernel many times for what its warps wait for."""
-    names = {(w.problem.kernel, w.cell.name) for w in wanted}
-    times = {(one.problem, one.variant): smooth_p25(one.samples_ns) for one in series if one.samples_ns}
-    found = [
-        Wanted(problem, one, EXPLAIN_CALLS * times[problem, one.name] * 1e-9)
-        for problem, listed in cells.items()
-        for one in listed
-        if problem.n == EXPLAIN_N and (problem.kernel, one.name) in names and (problem, one.name) in times
-    ]
-    ordered = sorted(found, key=lambda w: w.cost_s)
-    spent = itertools.accumulate(w.cost_s for w in ordered)
-    return tuple(w for w, total in zip(ordered, spent, strict=True) if total <= seconds)
+def _has(kept: Kept, one: Wanted) -> bool:
+    key = (one.problem.kernel, one.cell.name, one.problem.n)
+    return any(count.call is not None and (count.kernel, count.variant, count.n) == key for count in kept.counts)
 
 
-def _programs(run: Run, asked: Asked, lab: Lab, kept: Kept, until: float) -> None:
-    """A program a kernel, the cheapest first; each gets the part of what is left that it is expected to need."""
-    costs = {
-        kernel: COUNT_START_S + sum(w.cost_s for w in asked.wanted if w.problem.kernel == kernel)
-        for kernel in asked.jobs
-        if any(w.problem.kernel == kernel for w in asked.wanted)
-    }
-    run.progress.stage("counters", len(costs))
-    while costs:
-        kernel = min(costs, key=lambda name: costs[name])
-        limit_s = max(0.0, until - run.clock()) * costs[kernel] / sum(costs.values())
-        del costs[kernel]
-        _count_kernel(run, asked, kernel, lab, kept, limit_s)
-        run.progress.advance(kernel)
+def _without(run: Run, jobs: Sequence[Job], wanted: Sequence[Wanted], kept: Kept) -> None:
+    """Nothing can be counted here, or it was not tried: what is predicted of it is told."""
+    if isinstance(kept.tried, NoCounters):
+        kept.uncounted, kept.remedy = kept.tried.reason, kept.tried.remedy
+        kept.counts += [_counted(_job(jobs, w), w, kept.tried) for w in wanted]
+    else:
+        least = _budget(run, LEAST_COUNT_S / COUNT_SHARE)
+        _uncounted(run, jobs, wanted, kept, f"too little of the budget is for counters; give --budget {least} at least")
 
 
-def _count_kernel(run: Run, asked: Asked, kernel: str, lab: Lab, kept: Kept, limit_s: float) -> None:
-    """Count some cells of one kernel, the cheapest first: what a program has no time for is told without figures."""
-    job = asked.jobs[kernel]
-    if lab.can_count and limit_s < COUNT_START_S:
-        run.found.missing.append(f"counters of {kernel}: no time ({limit_s:.0f} s)")
-        return
-    ordered = sorted((w for w in asked.wanted if w.problem.kernel == kernel), key=lambda one: one.cost_s)
-    cold = [(one.problem._replace(regime="cold"), one.cell.choice) for one in ordered]
-    limit_s = min(LIMIT_S, limit_s) if lab.can_count else LIMIT_S
-    outcomes = lab.counting(job.spec, job.variants, cold, limit_s, asked.metrics)
+def _uncounted(run: Run, jobs: Sequence[Job], wanted: Sequence[Wanted], kept: Kept, reason: str) -> None:
+    """Tell that there was no time for these."""
+    kept.counts += [_counted(_job(jobs, w), w, NoCounters(reason, "")) for w in wanted]
+    named = ", ".join(f"{w.cell.name} n={w.problem.n}" for w in wanted)
+    run.found.missing.append(f"not counted: {named}: {reason}")
+
+
+def _words(run: Run, start: Start, left_s: float, more_s: float) -> str:
+    """What a start takes, what was left, and the budget that would have had time for so many seconds more."""
+    lacking_s = start.cost_s + more_s - left_s
+    enough = _budget(run, run.budget_s + max(0.0, lacking_s) / COUNT_SHARE)
+    took = f"counters take {start.cost_s:.0f} s to start and end here, {max(0.0, left_s):.0f} s were left"
+    return f"{took}; give --budget {enough}"
+
+
+def _budget(run: Run, seconds: float) -> str:
+    """The next half minute after so many seconds, above what the budget is."""
+    return f"{30 * math.ceil(max(seconds, run.budget_s + 1.0) / 30)}s"
+
+
+def _program(run: Run, jobs: Sequence[Job], asked: Asked, by: tuple[Lab, Kept], limit_s: float) -> None:
+    """Count some cells in one program: what it has no time for is told without figures."""
+    lab, kept = by
+    cold = [(w.problem._replace(regime="cold"), w.cell.choice) for w in asked.wanted]
+    sources = [Source(job.spec, job.variants) for job in jobs]
+    begun = run.clock()
+    came = lab.counting(sources, cold, limit_s, asked.metrics)
+    start = came.starts[0] if came.starts else None
+    kept.programs.append(Program(asked.what, start, len(cold), run.clock() - begun))
     failed: dict[str, list[str]] = {}
-    for one, outcome in zip(ordered, outcomes, strict=True):
-        asked.into.append(_counted(job, one.problem, one.cell, outcome))
+    for one, outcome in zip(asked.wanted, came.each, strict=True):
+        asked.into.append(_counted(_job(jobs, one), one, outcome))
         if isinstance(outcome, NoCounters):
+            told = "; ".join(filter(None, [outcome.reason, outcome.remedy]))
+            failed.setdefault(told, []).append(f"{one.cell.name} n={one.problem.n}")
             if outcome.everywhere and outcome.remedy != MORE_TIME:
                 kept.uncounted, kept.remedy = outcome.reason, outcome.remedy
-            else:
-                failed.setdefault(outcome.reason, []).append(f"{one.cell.name} n={one.problem.n}")
-    run.found.missing += [f"counters of {kernel}: {', '.join(of)}: {reason}" for reason, of in failed.items()]
+    run.found.missing += [f"not {asked.what}: {', '.join(of)}: {reason}" for reason, of in failed.items()]
 
 
-def _counted(job: Job, problem: Problem, one: Cell, outcome: Counted) -> Count:
-    beside = predicted(job.spec, one.variant, problem, one.choice)
-    where = (job.kernel, one.name, problem.n)
+def _job(jobs: Sequence[Job], one: Wanted) -> Job:
+    return next(job for job in jobs if job.kernel == one.problem.kernel)
+
+
+def _counted(job: Job, one: Wanted, outcome: Counted) -> Count:
+    beside = predicted(job.spec, one.cell.variant, one.problem, one.cell.choice)
+    where = (job.kernel, one.cell.name, one.problem.n)
     if isinstance(outcome, NoCounters):
         return Count(*where, None, (), beside, outcome.reason)
     return Count(*where, outcome.call, outcome.kernels, beside, seconds=outcome.seconds)

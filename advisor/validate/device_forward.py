@@ -40,7 +40,7 @@ def _bytes(role: Role, evidence: DeviceEvidence) -> tuple[Count, float] | Case:
     count = counted(evidence, role)
     ratio = moved_ratio(count)
     if count is None or ratio is None:
-        return no_counts(evidence, role.name)
+        return no_counts(evidence, role.name, role)
     if count.n < BYTES_N:
         return Case(moved_words(count, ratio), NOT_TESTABLE, f"n is under {BYTES_N}: the L2 hides writes")
     return count, ratio
@@ -85,7 +85,7 @@ def writes(role: Role, evidence: DeviceEvidence) -> Case:
     count, ratio = found
     call, told = count.call, count.predicted
     if call is None or told is None:
-        return no_counts(evidence, role.name)
+        return no_counts(evidence, role.name, role)
     read = (call.dram_read_bytes or 0.0) / told.dram_read_bytes
     written = (call.dram_written_bytes or 0.0) / told.dram_written_bytes
     why = f"by {CLEAR}x at least; reads of the row of scores count as reads here, of which M_fwd has q, k and v alone"
@@ -97,7 +97,7 @@ def coalesced(role: Role, evidence: DeviceEvidence) -> Case:
     count = waiting(evidence, role)
     call = count.call if count else None
     if count is None or call is None or call.read_sector_bytes is None or call.written_sector_bytes is None:
-        return no_counts(evidence, role.name)
+        return no_counts(evidence, role.name, role)
     read, written = call.read_sector_bytes, call.written_sector_bytes
     ours = f"{written:.1f} of 32 bytes a sector written, {read:.1f} read (n={count.n})"
     why = f"less than half of a sector written is used ({UNCOALESCED} bytes); the paper blames uncoalesced access"

@@ -11,9 +11,11 @@ from typing import NamedTuple
 from advisor.kernels.executor import Ask
 from advisor.kernels.gpu import memory, ncu
 from advisor.kernels.gpu.child import environment
-from advisor.kernels.gpu.counters import Counted, count_all
+from advisor.kernels.gpu.counters import Came, Source, Wanted, attempt, count_kernels
+from advisor.kernels.gpu.counts import NoCounters
 from advisor.kernels.gpu.messages import COMPILERS
 from advisor.kernels.gpu.pool import GpuPool
+from advisor.kernels.gpu.profiled import Start
 from advisor.kernels.gpu.space import Tools
 from advisor.kernels.gpu.tools import needed_tools
 from advisor.kernels.pool import Prepared
@@ -23,7 +25,7 @@ from advisor.kernels.variant import Variant
 from advisor.records import Choice, Gpu, Measurement, Problem
 from advisor.topology.cuda_child import LIBRARIES
 from advisor.validate import cold_child
-from advisor.validate.device_records import Count, Grid
+from advisor.validate.device_records import Count, Grid, Program
 from advisor.validate.run import Pool
 
 COLD_STARTS = 3
@@ -31,10 +33,8 @@ COLD_STARTS = 3
 
 COLD_LIMIT_S = 20.0
 
-Counting = Callable[
-    [KernelSpec, Sequence[Variant], Sequence[tuple[Problem, Choice]], float, Sequence[ncu.Metric]], Sequence[Counted]
-]
-"""Counts what choices move on their problems, within so many seconds a program, by these metrics."""
+Counting = Callable[[Sequence[Source], Sequence[Wanted], float, Sequence[ncu.Metric]], Came]
+"""Counts what choices of some kernels move on their problems, within so many seconds, by these metrics."""
 
 
 class PlainPool(GpuPool):
@@ -64,7 +64,7 @@ class Lab(NamedTuple):
         tools: (name, language) of what compiles.
         clock: seconds.
         counting: counts choices.
-        can_count: whether there is anything to count with; else counting only says that there is not.
+        attempt: whether anything can be counted, found out within so many seconds, and what a start takes.
         cold_starts: seconds of some cold starts.
         others: who else uses the device now, in words.
     """
@@ -73,7 +73,7 @@ class Lab(NamedTuple):
     tools: Tools
     clock: Callable[[], float]
     counting: Counting
-    can_count: bool
+    attempt: Callable[[float], Start | NoCounters]
     cold_starts: Callable[[], tuple[float, ...]]
     others: Callable[[], str]
 
@@ -89,8 +89,8 @@ def lab_of(gpu: Gpu) -> Lab:
         PlainPool,
         tools,
         time.monotonic,
-        partial(count_all, gpu),
-        ncu.find() is not None,
+        partial(count_kernels, gpu),
+        partial(attempt, gpu),
         lambda: cold_starts(gpu.uuid or ""),
         lambda: memory.sentence(memory.state(gpu)),
     )
@@ -105,11 +105,16 @@ def cold_starts(uuid: str) -> tuple[float, ...]:
 
 
 class Kept:
-    """What a run on a device has beside what every run has."""
+    """What a run on a device has beside what every run has.
+
+    `tried`: what came of the attempt to count, None where there was none.
+    """
 
     def __init__(self) -> None:
         self.grids: list[Grid] = []
         self.counts: list[Count] = []
         self.waits: list[Count] = []
+        self.tried: Start | NoCounters | None = None
+        self.programs: list[Program] = []
         self.cold_start_s: tuple[float, ...] = ()
         self.uncounted = self.remedy = ""

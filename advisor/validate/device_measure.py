@@ -12,11 +12,14 @@ from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from functools import partial
 
+from advisor.kernels.gpu.counters import ATTEMPT_S
+from advisor.kernels.gpu.profiled import Start
+from advisor.kernels.process import kill_running
 from advisor.kernels.spec import KernelSpec
 from advisor.records import Gpu, Machine, Problem, pairs
 from advisor.search.request import Progress
 from advisor.search.space import SpaceOptions
-from advisor.validate.device_counting import COUNT_SHARE, MOST_COUNT_S, count_chain
+from advisor.validate.device_counting import count_chain, reserve_s, worth_trying
 from advisor.validate.device_lab import Kept, Lab
 from advisor.validate.device_plan import (
     CHAIN,
@@ -28,7 +31,7 @@ from advisor.validate.device_plan import (
     grids,
     own,
 )
-from advisor.validate.device_records import Device, DeviceMeasured
+from advisor.validate.device_records import Device, DeviceMeasured, Program
 from advisor.validate.request import Request, check_shape
 from advisor.validate.run import MEASURED_SHARE, Found, Job, Phase, Run, check_served, in_turn
 from advisor.validate.sweep import sweep
@@ -38,6 +41,9 @@ READY_SHARE = 0.4
 
 CHAIN_WEIGHT = 12.0
 """Of the chain and the counters, beside 1 for each other kernel, of which calls take microseconds."""
+
+COUNTED = (*CHAIN, "block")
+"""The kernels of which something is counted."""
 
 Plan = tuple[str, KernelSpec, tuple[Problem, ...]]
 """A kernel, its spec, its problems."""
@@ -101,6 +107,7 @@ def _measured(run: Run, lab: Lab, kept: Kept) -> DeviceMeasured:
         grids=tuple(kept.grids),
         counts=tuple(kept.counts),
         waits=tuple(kept.waits),
+        programs=tuple(kept.programs),
         uncounted=kept.uncounted,
         remedy=kept.remedy,
         cold_start_s=kept.cold_start_s,
@@ -119,10 +126,10 @@ def _phases(run: Run, jobs: Sequence[Job], lab: Lab, kept: Kept) -> None:
 def _chain(run: Run, jobs: Sequence[Job], lab: Lab, kept: Kept, until: float) -> None:
     """Time the chain, count, then time what there was no time for, if counting has left some."""
     deep = [job for job in jobs if job.kernel in CHAIN]
-    counted = [job for job in jobs if job.kernel in (*CHAIN, "block")]
-    reserve_s = min(COUNT_SHARE * (until - run.clock()), MOST_COUNT_S) if counted and lab.can_count else 0.0
+    counted = [job for job in jobs if job.kernel in COUNTED]
+    kept_s = reserve_s(until - run.clock(), kept.tried) if counted else 0.0
     if deep:
-        sweep(run, deep, until - reserve_s)
+        sweep(run, deep, until - kept_s)
     if counted:
         count_chain(run, counted, lab, kept, until)
     run.progress.seconds_left(max(0.0, run.end - run.clock()))
@@ -145,13 +152,15 @@ def _again(run: Run, jobs: Sequence[Job], until: float) -> None:
 
 
 def _ready(run: Run, jobs: Sequence[Job], lab: Lab, kept: Kept) -> list[Job]:
-    """List the cells; workers start and compile side by side. Those jobs whose worker was ready in time."""
+    """List the cells; workers start and compile side by side, and beside them an attempt to count, since nothing is
+    timed yet. Those jobs whose worker was ready in time."""
     run.progress.stage("contexts and compiling", len(jobs))
     run.progress.seconds_left(max(0.0, run.end - run.clock()))
     until = run.clock() + READY_SHARE * run.budget_s
     gpu = run.machine.gpus[0]
-    crew = ThreadPoolExecutor(max(1, len(jobs)))
+    crew = ThreadPoolExecutor(len(jobs) + 1)
     waited: dict[Future[None], Job] = {}
+    tried = crew.submit(_tried, run, jobs, lab, kept, until)
     try:
         for job in jobs:
             for problem in job.problems:
@@ -159,11 +168,23 @@ def _ready(run: Run, jobs: Sequence[Job], lab: Lab, kept: Kept) -> list[Job]:
                 kept.grids += grids(job.spec, problem, run.wanted[problem])
             waited[crew.submit(_prepared, run, job, until)] = job
         ready = _awaited(run, waited, until)
+        tried.result()
     finally:
+        if not tried.done():
+            kill_running()
         crew.shutdown(wait=False, cancel_futures=True)
     late = [job for job in jobs if job not in ready]
     run.found.missing += [f"{job.kernel}: no time, its programs were not compiled yet" for job in late]
     return [job for job in jobs if job in ready]
+
+
+def _tried(run: Run, jobs: Sequence[Job], lab: Lab, kept: Kept, until: float) -> None:
+    """Try to count, where there is something to count and time for it; ended at the end of getting ready."""
+    begun = run.clock()
+    if any(job.kernel in COUNTED for job in jobs) and worth_trying(run.end - begun):
+        kept.tried = lab.attempt(min(ATTEMPT_S, until - begun))
+        start = kept.tried if isinstance(kept.tried, Start) else None
+        kept.programs.append(Program("tried", start, 0, run.clock() - begun))
 
 
 def _awaited(run: Run, waited: dict[Future[None], Job], until: float) -> list[Job]:

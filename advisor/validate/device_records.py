@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from advisor.kernels.gpu.counts import Kernel, Predicted
+from advisor.kernels.gpu.profiled import Start
 from advisor.records import Pairs
 from advisor.validate.records import Estimate, Finding, Formula, Growth, Series
 
@@ -52,12 +53,29 @@ class Count(NamedTuple):
     seconds: float | None = None
 
 
+class Program(NamedTuple):
+    """One program under the profiler.
+
+    Attributes:
+        what: `tried` (nothing but a start), `counted` (bytes, reductions) or `explained` (sectors, waits).
+        start: what its start and end took; None where it never got to a first launch.
+        asked: choices that it was to count.
+        seconds: wall time of all of it.
+    """
+
+    what: str
+    start: Start | None
+    asked: int
+    seconds: float
+
+
 class DeviceMeasured(NamedTuple):
     """All that one run on a device measured.
 
     Attributes:
         waits: bytes used of a sector, and what warps wait for, counted apart at a small n: it takes many passes.
         cold_start_s: from loading the driver's library to a context, each in a process of its own; in s.
+        programs: those under the profiler, in the order they ran.
         uncounted: why nothing at all could be counted; empty where counters were to be had.
         remedy: what would help, who can do it.
         others: who else used the device before, in words.
@@ -69,6 +87,7 @@ class DeviceMeasured(NamedTuple):
     grids: tuple[Grid, ...] = ()
     counts: tuple[Count, ...] = ()
     waits: tuple[Count, ...] = ()
+    programs: tuple[Program, ...] = ()
     uncounted: str = ""
     remedy: str = ""
     cold_start_s: tuple[float, ...] = ()
@@ -110,6 +129,7 @@ class DeviceReport(NamedTuple):
     crossings: tuple[Crossing, ...]
     counts: tuple[Count, ...]
     waits: tuple[Count, ...]
+    programs: tuple[Program, ...]
     uncounted: str
     remedy: str
     cold_start_s: tuple[float, ...]

@@ -42,6 +42,7 @@ def device_report(request: Request, measured: DeviceMeasured) -> DeviceReport:
         crossings=evidence.crossings,
         counts=measured.counts,
         waits=measured.waits,
+        programs=measured.programs,
         uncounted=measured.uncounted,
         remedy=measured.remedy,
         cold_start_s=measured.cold_start_s,

@@ -8,13 +8,19 @@ from advisor.render import rows
 from advisor.search.samples import smooth_p25
 from advisor.validate import published
 from advisor.validate.device_judge import atomics, moved_bytes, moved_ratio, quantity
-from advisor.validate.device_records import Count, Crossing, DeviceReport, Step
+from advisor.validate.device_records import Count, Crossing, DeviceReport, Program, Step
 from advisor.validate.judge import FEWEST_FOR_INTERVAL, good
 from advisor.validate.records import Series
 from advisor.validate.roles import STEPS, role_of
 from advisor.validate.show import duration, figure, findings, growth, part, pivot
+from advisor.words import many
 
 Lines = dict[tuple[str, ...], dict[int, str]]
+
+REGIME = (
+    "Counters: every cache is flushed before each pass over a kernel, so reads come from memory, and what still lies "
+    "in the L2 when a kernel ends is not among its writes; clocks are left as they are; durations are no times."
+)
 
 PAPER_RATIOS = (
     ("gk_fused", "fused new/old after GK atomic removed", (2048, 4096, 8192), "A100"),
@@ -34,6 +40,7 @@ def device_shown(report: DeviceReport, series: Sequence[Series]) -> str:
         part("Growth: exponent of n up to each size from the one before it", growth(report.growth)),
         part("Steps: time over time in one race, in each mapping", steps(report.steps, report.crossings)),
         part("Counted, caches flushed before each kernel, beside what is predicted", counts(report.counts)),
+        programs(report),
         _no_counters(report),
         "\n".join(
             f"{f.name}: {f.ours / 1e6:.3f} MB here, {f.published / 1e6:.3f} MB in the paper" for f in report.formulas
@@ -42,6 +49,27 @@ def device_shown(report: DeviceReport, series: Sequence[Series]) -> str:
         "\n".join(f"failed: {s.problem.kernel} {s.variant} n={s.problem.n}: {s.reason}" for s in report.failed),
     ]
     return "\n\n".join(one for one in parts if one)
+
+
+def programs(report: DeviceReport) -> str:
+    """How it was counted, a line a program with what its start took; what was not, by its reason."""
+    lines = [_program_line(one) for one in report.programs]
+    reasons: dict[str, list[str]] = {}
+    for count in report.counts:
+        if count.call is None and not report.uncounted:
+            reasons.setdefault(count.reason, []).append(f"{count.variant} n={count.n}")
+    lines += [f"not counted: {', '.join(named)}: {reason}" for reason, named in reasons.items()]
+    return "\n".join([REGIME, *lines] if lines else [])
+
+
+def _program_line(one: Program) -> str:
+    whole = f"{one.seconds:.1f} s in all"
+    if one.start is None:
+        return f" {one.what}: no first launch, {whole}"
+    start, end_s = one.start, one.start.end_s
+    ended = "killed at its limit" if end_s is None else f"{end_s:.1f} s from its last step to ncu's end"
+    choices = f"{start.choices} of {many(one.asked, 'choice')}, " if one.asked else ""
+    return f" {one.what} by {start.tool}: {choices}{start.start_s:.1f} s to the first launch, {ended}, {whole}"
 
 
 def _no_counters(report: DeviceReport) -> str:

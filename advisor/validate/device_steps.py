@@ -117,7 +117,7 @@ def _bytes_and_time(new: Role, old: Role, evidence: DeviceEvidence) -> tuple[flo
     pair = both_counted(evidence, new, old)
     moved = [moved_bytes(one.call) for one in pair] if pair else []
     if pair is None or not all(moved):
-        return no_counts(evidence, f"{new.name} and {old.name} at one n")
+        return no_counts(evidence, f"{new.name} and {old.name} at one n", new, old)
     a, b = (value or 1.0 for value in moved)
     time = over(evidence, new, old, pair[0].n)
     ours = f"{quantity(a, 'B')} beside {quantity(b, 'B')}: {a / b:.2f}x; time {words(time)}x (n={pair[0].n})"

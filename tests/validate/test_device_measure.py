@@ -3,19 +3,32 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 
+import fake_ncu
 import pytest
 from gpu_fixtures import H200
 from made_up import made
-from made_up_lab import FORBIDDEN, MACHINE, TOOLS, FakeLab, counters
+from made_up_lab import FORBIDDEN, MACHINE, START, TOOLS, FakeLab, counters
 
 from advisor.errors import BadInput, UnknownName
 from advisor.kernels import registry
-from advisor.kernels.gpu.counters import MORE_TIME
+from advisor.kernels.gpu import profiled
+from advisor.kernels.gpu.counters import ATTEMPT_S, MORE_TIME, attempt, count_kernels
 from advisor.kernels.gpu.counts import NoCounters
 from advisor.kernels.header import GPU_LANGUAGES
 from advisor.kernels.variant import variants
-from advisor.validate.device_counting import EXPLAIN_CALLS, count_group, to_count, to_explain, worth_counting
+from advisor.validate.device_counting import (
+    COUNT_SHARE,
+    LEAST_COUNT_S,
+    MOST_COUNT_S,
+    count_group,
+    reserve_s,
+    to_count,
+    to_explain,
+    within,
+    worth_trying,
+)
 from advisor.validate.device_plan import BLOCK_SIZES, device_cells, device_problems, grids, own
 from advisor.validate.device_report import SCHEMA, device_document, device_report
 from advisor.validate.device_show import device_shown
@@ -106,29 +119,74 @@ def test_what_was_counted_is_explained_at_a_small_n_if_there_is_time():
     assert {c.n for c in found.waits} == {512}
 
 
+def forward_cells(*sizes):
+    """Cells of forward at these sizes."""
+    spec = registry.spec("forward")
+    problems = [spec.problem(n, dtype="float64") for n in sizes]
+    return {p: device_cells(H200, spec, own("forward"), p, TOOLS) for p in problems}
+
+
+def timed(cells, ns):
+    """All of them took so long, in ns of their place in the list."""
+    return [
+        made("forward", c.name, p.n, 0, ns(i))._replace(problem=p) for p, cs in cells.items() for i, c in enumerate(cs)
+    ]
+
+
+FORWARDS = {role.name for role in ROLES if role.kernel == "forward"}
+
+
 def test_the_cheapest_are_explained_first():
-    spec = registry.spec("forward")
-    problem = spec.problem(512, dtype="float64")
-    cells = {problem: device_cells(H200, spec, own("forward"), problem, TOOLS)}
-    times = {c.name: 1e6 * (1 + i) for i, c in enumerate(cells[problem])}
-    series = [made("forward", name, 512, 0, ns)._replace(problem=problem) for name, ns in times.items()]
+    cells = forward_cells(512)
+    (listed,) = cells.values()
+    series = timed(cells, lambda i: 1e6 * (10 - i))
     wanted, _ = to_count(cells, series, 1e9)
-    assert len(to_explain(wanted, cells, series, 1e9)) == len(times)
-    few = to_explain(wanted, cells, series, EXPLAIN_CALLS * 3.5e-3)
-    assert [w.cell.name for w in few] == list(times)[:2]
-    assert to_explain(wanted, cells, series, -1.0) == ()
+    assert {w.cell.name for w in wanted} == FORWARDS
+    ordered = [c.name for c in reversed(listed) if c.name in FORWARDS]
+    assert [w.cell.name for w in wanted] == ordered
+    assert [w.cell.name for w in to_explain(wanted, cells, series)] == ordered
+    assert to_explain(wanted[:2], cells, series) == wanted[:2]
+    assert to_explain(wanted, forward_cells(1024), series) == ()
 
 
-def test_groups_without_time_are_told():
-    spec = registry.spec("forward")
-    problems = [spec.problem(n, dtype="float64") for n in (512, 4096)]
-    cells = {p: device_cells(H200, spec, own("forward"), p, TOOLS) for p in problems}
-    series = [made("forward", c.name, p.n, 0, 1e9)._replace(problem=p) for p in problems for c in cells[p]]
-    wanted, left = to_count(cells, series, 1.0)
-    assert (wanted, left) == ((), ("forward",))
-    wanted, left = to_count(cells, series, 1e9)
+def test_groups_without_time_are_told_with_what_is_cheapest_of_them():
+    cells = forward_cells(512, 4096)
+    series = timed(cells, lambda i: 1e9)
+    wanted, late = to_count(cells, series, 1.0)
+    assert wanted == ()
+    assert {w.problem.n for w in late["forward"]} == {512}
+    wanted, late = to_count(cells, series, 1e9)
     assert {w.problem.n for w in wanted} == {4096}
-    assert left == ()
+    assert late == {}
+
+
+def test_forward_is_counted_at_a_larger_n_after_all_else_if_there_is_time():
+    cells = forward_cells(4096, 8192)
+    series = timed(cells, lambda i: 1e6)
+    wanted, _ = to_count(cells, series, 1e9)
+    assert [w.problem.n for w in wanted] == [4096] * len(FORWARDS) + [8192] * len(FORWARDS)
+    one_s = wanted[0].cost_s
+    few, _ = to_count(cells, series, one_s * (len(FORWARDS) + 2.5))
+    assert [w.problem.n for w in few] == [4096] * len(FORWARDS) + [8192] * 2
+    assert {w.problem.n for w in within(wanted, 2.5 * one_s)} == {4096}
+    assert len(within(wanted, 2.5 * one_s)) == 2
+
+
+def test_what_the_findings_need_most_is_counted_first():
+    lab = FakeLab(lambda p, c: 1e6)
+    lab.run(kernels=(*CHAIN, "block"), sizes=(256, 512, 2048, 4096), budget_s=10_000)
+    order = [count_group(p.kernel, role_name(p.kernel, c)) for p, c in lab.asked]
+    assert list(dict.fromkeys(order)) == ["forward", "block", "lane", "one_lane", "packed", "tiled"]
+    assert len(lab.limits) == 2, "one program for all kernels, and one for what explains"
+    assert {p.n for p, _ in lab.asked if p.kernel == "block"} == {256}
+
+
+def role_name(kernel, choice):
+    """The name of its form that stands in the table of roles."""
+    known = [role for role in ROLES if (role.kernel, role.variant) == (kernel, choice.build.variant)]
+    knobs = dict(choice.build.knobs)
+    fitting = [role for role in known if role.knobs and set(role.knobs) <= set(knobs.items())]
+    return (fitting or known)[0].name if known else choice.build.variant
 
 
 @pytest.mark.parametrize(
@@ -147,25 +205,41 @@ def test_what_is_counted_together(kernel, name, group):
 
 
 def test_without_permission_times_are_there_and_counts_say_what_headers_predict():
-    found = FakeLab(counted=lambda p, c: FORBIDDEN).run(kernels=("fused",), sizes=(2048,), budget_s=10_000)
+    lab = FakeLab(tried=FORBIDDEN)
+    found = lab.run(kernels=("fused",), sizes=(2048,), budget_s=10_000)
     assert "administrators" in found.uncounted
     assert found.remedy == "ask one"
     assert found.missing == ()
     assert found.series
     assert found.counts
     assert all(c.call is None and c.predicted.atomics >= 0 for c in found.counts)
+    assert lab.asked == [], "nothing is asked again"
+    (program,) = found.programs
+    assert (program.what, program.start, program.asked) == ("tried", None, 0)
 
 
-def test_a_program_that_was_ended_says_nothing_of_the_others():
-    late = NoCounters("ncu was ended after 10 s", MORE_TIME)
+def test_permission_that_is_lost_after_the_attempt_is_told():
+    found = FakeLab(counted=lambda p, c: FORBIDDEN).run(kernels=("fused",), sizes=(2048,), budget_s=10_000)
+    assert found.uncounted == FORBIDDEN.reason
+    assert all(c.call is None for c in found.counts)
+
+
+def test_what_the_program_had_no_time_for_says_so_and_the_rest_is_kept():
+    late = NoCounters("no time was left within 40 s", MORE_TIME, everywhere=False)
 
     def some(problem, choice):
         return late if problem.kernel == "backward" else counters()
 
     found = FakeLab(counted=some).run(kernels=("backward", "fused"), sizes=(2048,), budget_s=10_000)
     assert found.uncounted == ""
-    assert [m for m in found.missing if m.startswith("counters of backward: ") and m.endswith("after 10 s")]
+    (words,) = [m for m in found.missing if "backward" not in m and "no time was left within 40 s" in m]
+    assert words.startswith("not counted: ")
+    assert "gk_atomic_lane n=2048" in words
+    assert words.endswith(MORE_TIME)
     assert {c.call is None for c in found.counts if c.kernel == "fused"} == {False}
+    report = device_report(Request(kernels=("backward", "fused")), found)
+    (finding,) = [f for f in report.findings if f.finding == "its atomic kernel is the bottleneck (lane, A kept)"]
+    assert "no time was left within 40 s" in finding.why
 
 
 def test_one_that_cannot_be_counted_is_named():
@@ -210,21 +284,112 @@ def test_what_no_variant_takes_is_told_once_and_a_dtype_of_none_is_refused():
         FakeLab().run(kernels=("fused",), sizes=(64,), dtype="bfloat16")
 
 
-def test_programs_that_count_are_started_as_far_as_there_is_time():
-    chain = ["backward", "block", "forward", "fused"]
-    assert worth_counting(chain, 1000) == ("forward", "backward", "fused", "block")
-    assert worth_counting(chain, 30) == ("forward", "backward")
-    assert worth_counting(["block", "fused"], 20) == ("fused",)
-    assert worth_counting(chain, 5) == worth_counting(chain, -5) == ()
+def test_time_is_kept_for_counters_where_an_attempt_got_some():
+    assert reserve_s(100.0, START) == COUNT_SHARE * 100
+    assert reserve_s(1e6, START) == MOST_COUNT_S
+    assert reserve_s(100.0, FORBIDDEN) == reserve_s(100.0, None) == 0.0
+    assert worth_trying(LEAST_COUNT_S / COUNT_SHARE)
+    assert not worth_trying(LEAST_COUNT_S / COUNT_SHARE - 1)
+
+
+def test_counters_are_tried_once_before_anything_is_timed_and_what_a_start_takes_is_told():
+    lab = FakeLab(lambda p, c: 1e6)
+    found = lab.run(kernels=("forward",), sizes=(512, 4096), budget_s=100)
+    assert lab.attempts == [ATTEMPT_S - 5.0]  # until the end of getting ready, two fifths of the budget
+    assert [(one.what, one.asked > 0) for one in found.programs] == [
+        ("tried", False),
+        ("counted", True),
+        ("explained", True),
+    ]
+    text = device_shown(device_report(Request(kernels=("forward",)), found), found.series)
+    assert "tried by ncu 2025.3: 8.0 s to the first launch, 2.0 s from its last step to ncu's end, 0.0 s in all" in text
+    assert f"counted by ncu 2025.3: {len(FORWARDS)} of {len(FORWARDS)} choices, 8.0 s to the first launch" in text
+    assert "every cache is flushed before each pass" in text
+
+
+@pytest.mark.parametrize("kernels", [("decode",), ("rmsnorm", "mlp")])
+def test_where_nothing_is_counted_nothing_is_tried(kernels):
+    lab = FakeLab()
+    assert lab.run(kernels=kernels, sizes=(64,), budget_s=1000).programs == ()
+    assert lab.attempts == []
+
+
+def test_a_small_budget_is_for_times_alone_and_says_what_counters_need():
+    lab = FakeLab()
+    found = lab.run(kernels=("forward",), sizes=(64,), budget_s=30)
+    assert (lab.attempts, lab.asked, found.programs) == ([], [], ())
+    (words,) = [m for m in found.missing if "counters" in m]
+    assert words.startswith("not counted: ")
+    assert words.endswith("too little of the budget is for counters; give --budget 60s at least")
+    assert {c.reason for c in found.counts} == {words.split(": ", 2)[2]}
+
+
+def test_a_start_that_takes_all_that_is_left_is_told_with_the_budget_that_would_do():
+    lab = FakeLab(tried=START._replace(start_s=40.0, end_s=5.0))
+    found = lab.run(kernels=("forward",), sizes=(4096,), budget_s=60)
+    assert (lab.asked, lab.explained) == ([], [])
+    (words,) = found.missing
+    assert "counters take 45 s to start and end here, " in words
+    assert " s were left; give --budget " in words
+    budget_s = int(words.rsplit("--budget ", 1)[1].rstrip("s"))
+    assert budget_s % 30 == 0
+    assert budget_s > 60
+    report = device_report(Request(kernels=("forward",)), found)
+    text = device_shown(report, found.series)
+    assert "not counted: " in text
+    assert any("counters take 45 s" in f.why for f in report.findings if f.finding.startswith("M_fwd can be met"))
+    larger = FakeLab(tried=START._replace(start_s=40.0, end_s=5.0))
+    assert larger.run(kernels=("forward",), sizes=(4096,), budget_s=budget_s + 30).counts[0].call is not None
+
+
+def test_sectors_and_waits_need_time_for_a_second_start():
+    def slow(lab):
+        counted = lab.count
+
+        def count(*told):
+            lab.clock.now += 75.0
+            return counted(*told)
+
+        lab.count = count
+        return lab
+
+    lab = slow(FakeLab(lambda p, c: 1e4))
+    found = lab.run(kernels=("forward",), sizes=(512, 4096), budget_s=90)
+    assert lab.asked
+    assert lab.explained == []
+    (words,) = [m for m in found.missing if m.startswith("sectors and waits not counted")]
+    assert "counters take 10 s to start and end here" in words
+
+
+def test_all_kernels_are_counted_by_one_program_and_each_variant_gets_its_own_launches(tmp_path, monkeypatch):
+    """With a program that stands for ncu and counts whatever it is told to."""
+    folder, calls = fake_ncu.install(tmp_path / "bin", fake_ncu.whole())
+    monkeypatch.setenv("PATH", folder)
+    monkeypatch.setenv("ADVISOR_CACHE", str(tmp_path / "cache"))
+    profiled.tool.cache_clear()
+    lab = FakeLab(lambda p, c: 1e6)
+    lab.attempt, lab.count = partial(attempt, H200), partial(count_kernels, H200)
+    found = lab.run(kernels=(*CHAIN, "block"), sizes=(256, 512, 2048, 4096), budget_s=10_000)
+    assert found.missing == ()
+    assert [one.what for one in found.programs] == ["tried", "counted", "explained"]
+    counted, explained = found.programs[1:]
+    assert counted.start.choices == counted.asked == len(found.counts) > 20
+    assert explained.start.choices == explained.asked == len(found.waits) > 10
+    known = {v.name: v.symbols for kernel in (*CHAIN, "block") for v in own(kernel)}
+    for one in found.counts:
+        assert [k.name for k in one.kernels] == list(known[one.variant.split()[0]]), one.variant
+    assert len([line for line in calls.read_text().splitlines() if "--version" not in line]) == 3
 
 
 def test_counting_keeps_to_what_is_left():
-    lab = FakeLab(times=lambda p, c: 1.2e9 if c.build.variant == "packed" else 1e6)
+    lab = FakeLab(times=lambda p, c: 5e9 if c.build.variant == "packed" else 1e6)
     found = lab.run(kernels=("forward",), sizes=(4096,), budget_s=60)
-    assert (lab.asked, found.missing) == ([], ("counters of forward: no time",))
+    assert lab.asked == []
+    (words,) = [m for m in found.missing if "counters" in m]
+    assert "forward takes " in words
     lab.run(kernels=("forward",), sizes=(4096,), budget_s=1000)
     assert "packed" in {c.build.variant for _, c in lab.asked}
-    assert all(limit <= 100 for limit in lab.limits)
+    assert lab.limits[0] == MOST_COUNT_S
 
 
 def test_an_interrupt_keeps_what_was_measured():

@@ -263,7 +263,7 @@ def _refused(ran: Ran) -> NoCounters | None:
         return NoCounters(known.reason, known.remedy)
     if ran.status == 124:
         slow = "see whether another profiler is at work, and whether nvidia-smi answers"
-        remedy = slow if ran.limit_s >= LIMIT_S else MORE_TIME
+        remedy = slow if ran.limit_s >= ATTEMPT_S else MORE_TIME
         begun = f", {ran.start.start_s:.1f} s of which were its start" if ran.start else " before its first launch"
         return NoCounters(f"ncu was ended after {ran.limit_s:.0f} s{begun}", remedy)
     if ran.replies:
@@ -304,7 +304,7 @@ def _not_begun(ran: Ran) -> NoCounters:
 def _no_time(ran: Ran) -> NoCounters:
     """A program that ended by itself in time, before it came to a choice."""
     start = f", {ran.start.start_s:.1f} s of which ncu took to start" if ran.start else ""
-    return NoCounters(f"not counted: no time was left within {ran.limit_s:.0f} s{start}", MORE_TIME)
+    return NoCounters(f"no time was left within {ran.limit_s:.0f} s{start}", MORE_TIME)
 
 
 def calls_of(rows: Sequence[ncu.Row]) -> dict[int, list[list[ncu.Row]]]:
