@@ -54,8 +54,7 @@ from advisor.policy.store import ids_of, load_table
 from advisor.probing import folder_of
 from advisor.records import Choice, Machine, Measurement, Problem, Process, Table, Team
 from advisor.search import protocol
-from advisor.search.look import ranked
-from advisor.search.run import value_of
+from advisor.search.run import ranked, value_of
 from advisor.search.samples import smooth_p25
 from advisor.search.space import (
     SpaceOptions,

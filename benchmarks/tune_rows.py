@@ -17,11 +17,11 @@ from advisor.kernels.pool import WorkerPool
 from advisor.records import Choice, Measurement, Problem
 from advisor.search import protocol
 from advisor.search.exhaustive import CHUNK, RIVALS
-from advisor.search.look import Place, group_key, quiet_optuna, ranked
+from advisor.search.look import Place, group_key, quiet_optuna
 from advisor.search.plan import costs, is_large, most_samples
 from advisor.search.race import Heat, RaceOptions, race
 from advisor.search.request import Request
-from advisor.search.run import Run, value_of
+from advisor.search.run import Run, ranked, value_of
 from advisor.search.sampler import Dimensions
 from advisor.search.samples import excess
 from advisor.search.tune import Neighbour, one

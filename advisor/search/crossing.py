@@ -7,11 +7,12 @@ import itertools
 import math
 from collections.abc import Sequence
 
+from advisor.device import is_device
 from advisor.records import Choice, Problem, Verdict
 from advisor.search.borders import BOUND, bracket, cell, crossing, fewest, log_ratio
 from advisor.search.known import same_program
 from advisor.search.overturn import overturned
-from advisor.search.plan import STOLEN_SHARE
+from advisor.search.plan import kept_after
 from advisor.search.race import Heat
 from advisor.search.run import Limits, Run
 
@@ -99,7 +100,7 @@ def cross(run: Run) -> None:
     heats = crossings(run.verdicts)
     if heats:
         run.progress.stage("crossings", len(heats))
-    until = run.deadline_before(STOLEN_SHARE)
+    until = run.deadline_before(kept_after(is_device(run.request.machine.limits_id)))
     took = 0.0
     for heat in heats:
         if run.out_of_time(until):

@@ -8,10 +8,10 @@ from typing import NamedTuple
 
 from advisor.records import Choice
 from advisor.search.known import REST
-from advisor.search.look import Place, group_key, ranked
+from advisor.search.look import Place, group_key
 from advisor.search.race import LEAST_ROUNDS, Heat
 from advisor.search.request import Regret
-from advisor.search.run import Limits, Run
+from advisor.search.run import Limits, Run, ranked
 from advisor.search.samples import excess, smooth_p25
 
 CHUNK = 32

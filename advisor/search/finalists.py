@@ -6,9 +6,8 @@ import math
 from collections.abc import Callable, Sequence
 
 from advisor.records import Choice, Measurement, Process
-from advisor.search.look import ranked
 from advisor.search.plan import LEAST_FINALISTS
-from advisor.search.run import value_of
+from advisor.search.run import ranked, value_of
 
 BEST, BELIEVED = 8, 8
 """The best first looks that race, and those of the looked at that the surrogate believes fastest, time allowing.

@@ -19,7 +19,7 @@ VerdictKey = tuple[str, Problem, frozenset[Choice]]
 
 REST, NEARBY, STOLEN, AGAIN, DRIFT, ENERGY = "rest", "nearby", "stolen", "again", "drift", "energy"
 """Phases of trials that a search must not have known: first looks of the exhaustive pass, and those beside the best one
-of the search after it. And of trials that are no first looks:
+of the search after its model ended. And of trials that are no first looks:
 beside a busy neighbour, which are another regime; of a winner in a fresh process, which have no time; of the reference
 that shows drift; of a finalist with a counter of energy around it."""
 

@@ -11,13 +11,14 @@ import numpy as np
 
 from advisor.device import is_device
 from advisor.records import Choice, Measurement, Problem
-from advisor.search import bounds, nearby
+from advisor.search import behind, bounds, nearby
 from advisor.search.features import Array
 from advisor.search.known import NEARBY
-from advisor.search.plan import EXCHANGE, LEAST_FINALISTS, most_trials
-from advisor.search.run import Run, value_of
+from advisor.search.plan import EXCHANGE, LEAST_FINALISTS, WORTH, costs, most_trials
+from advisor.search.run import Run, ranked, value_of
 from advisor.search.sampler import BATCH, FRESH, Batches, ListSampler
 from advisor.search.space import binary, cpu_budget
+from advisor.search.steps import around, promising
 from advisor.words import many
 
 if TYPE_CHECKING:
@@ -28,11 +29,8 @@ PATIENCE, PATIENCE_GROWTH = 3 * BATCH, 1.0
 """Trials without an improvement of 1 % after which the first search of a run ends: 24, or the root of the space's size.
 Where a smaller n is done, half the root is enough, but a batch at least."""
 
-WORTH = math.log(1.01)
-"""Improvement that counts, and the least promise with which a search goes on: 1 %."""
-
-LOADING_SHARE = 1 / 4
-"""Of the time left, what the seeds of a device's first n may take where that is more than the share of that n."""
+LOADING_SHARE = 2 / 5
+"""Of the time left, what the seeds of a device's first n may take: most of a small budget is left to the knobs."""
 
 BUILDING_SHARE = 1 / 4
 """Of a search's time, what building all its seeds before the first look may take."""
@@ -142,7 +140,9 @@ def search(run: Run, place: Place, until: float) -> Found:
     """
     import optuna
 
-    stopped = _seeds(run, place, _seeds_until(run, place, until))
+    stopped = _seeds(run, place, until)
+    if on_device(run) and not stopped:
+        place = place._replace(seeds=(*place.seeds, *around(run, place, until)))
     work, kept = _kept(run, place)
     choices = tuple(place.choices[i] for i in kept)
     first = sum(choice in run.looks.get(place.problem, {}) for choice in place.seeds)
@@ -159,15 +159,15 @@ def search(run: Run, place: Place, until: float) -> Found:
     return Found(stopped, belief, bounds.joined(looks, work))
 
 
-def _seeds_until(run: Run, place: Place, until: float) -> float:
-    """When looking at the seeds ends: on a device later at the first n of a run, if need be.
+def load(run: Run, place: Place) -> None:
+    """Look at the seeds of a device's first n, for a part of the time left, before that is shared between all n.
 
-    There a tool and the libraries behind it load at their first call, seconds each, which is for all n: an H200's first
-    n of sixteen had looked at two choices when its share of 90 s was used, and its choice took 1.7 times the best.
+    A tool and the libraries behind it load at their first call, seconds each: an H200's first n of sixteen had looked
+    at two choices when its share of 90 s was used, and its choice took 1.7 times the best. And one look at each plain
+    variant where it is cheap spares all larger n looks that would take up to two seconds.
     """
-    if place.prior is not None or not on_device(run):
-        return until
-    return max(until, run.clock() + LOADING_SHARE * (run.deadline - run.clock()))
+    if place.prior is None and on_device(run):
+        _seeds(run, place, run.clock() + LOADING_SHARE * (run.deadline - run.clock()))
 
 
 def _seeds(run: Run, place: Place, until: float) -> str:
@@ -177,6 +177,7 @@ def _seeds(run: Run, place: Place, until: float) -> str:
         if measurement.choice in listed:
             run.remember(measurement)
     left = [choice for choice in place.seeds if choice not in run.looks.get(place.problem, {})]
+    begun, known = run.clock(), behind.expected(run, place.problem) if on_device(run) else {}
     for some in _parts(run, left, until):
         if _seeds_end(run, place, until):
             return "the time is used"
@@ -184,6 +185,8 @@ def _seeds(run: Run, place: Place, until: float) -> str:
         for choice in sorted(ready, key=lambda one: (*_apart(one, place.default), *group_key(one))):
             if _seeds_end(run, place, until):
                 return "the time is used"
+            if behind.too_dear(run, place.problem, known, choice, until - begun):
+                continue
             run.look(place.problem, choice)
             run.progress.advance(f"n={place.problem.n}: seeds")
     run.log.sync()
@@ -235,9 +238,15 @@ def _kept(run: Run, place: Place) -> tuple[bounds.Work, list[int]]:
     alike = bounds.comparable(run.request.machine)
     lanes = {choice.process for choice in (place.default, place.lane, *(m.choice for m in order[:1])) if choice}
 
+    slow = behind.hopeless(run, place.problem, place.seeds) if on_device(run) else set()
+
     def may_win(choice: Choice) -> bool:
         other_lane = place.lane is not None and choice.process not in lanes
-        return not other_lane and not (alike and bounds.hopeless(choice, work, best_ns or math.inf))
+        return (
+            choice.build.variant not in slow
+            and not other_lane
+            and not (alike and bounds.hopeless(choice, work, best_ns or math.inf))
+        )
 
     return work, [i for i, choice in enumerate(place.choices) if choice in looks or may_win(choice)]
 
@@ -256,19 +265,22 @@ def _whole(place: Place, kept: Sequence[int], belief: Array, work: bounds.Work) 
 
 
 def _beside_best(hunt: Hunt, until: float) -> None:
-    """Look beside the best of the search, and again while that finds a better one, as far as the share of trials goes.
+    """Look beside the best of the search, and again while that finds a better one, as far as the share of trials goes;
+    on a device until nothing beside it is left, as looks are cheap there.
 
     These looks have a phase of their own in the log: a resumed search must not take them for what its model had seen.
     """
     run, problem = hunt.run, hunt.place.problem
     best: Choice | None = None
-    for _ in range(nearby.PASSES):
+    device, most = on_device(run), _most_beside(hunt)
+    for _ in range(most if device else nearby.PASSES):
         looks = run.looks.get(problem, {})
-        order = [measurement.choice for measurement in ranked(list(looks.values()))]
-        if order[:1] == [best]:
+        near = (promising if device else ranked)(list(looks.values()))
+        order = [measurement.choice for measurement in near]
+        if order[:1] == [best] and not device:
             return
         best = order[0] if order else None
-        wanted = nearby.beside(hunt.choices, order, looks)[: max(0, hunt.most - len(looks))]
+        wanted = nearby.beside(hunt.choices, order, looks)[: max(0, most - len(looks))]
         if not wanted or run.out_of_time(until):
             return
         before = {m.choice: m for m in run.known.nearby.get(problem, ()) if m.choice in wanted}
@@ -281,6 +293,15 @@ def _beside_best(hunt: Hunt, until: float) -> None:
             rebuild(hunt, [run.look(problem, choice, NEARBY)])
             run.progress.advance(f"n={problem.n}: beside the best")
         run.log.sync()
+
+
+def _most_beside(hunt: Hunt) -> int:
+    """First looks at most when those beside the best have been taken: on a device, where a look is cheap, enough for
+    every knob and every two of them."""
+    looks = hunt.run.looks.get(hunt.place.problem, {})
+    found = costs(list(looks.values())) if on_device(hunt.run) else None
+    cheap = found is not None and found.look_s <= nearby.CHEAP_S
+    return len(looks) + nearby.ON_DEVICE if cheap else hunt.most
 
 
 def rebuild(hunt: Hunt, measured: Iterable[Measurement]) -> None:
@@ -387,9 +408,3 @@ def _tell(study: Study, trial: Trial, measurement: Measurement) -> None:
         study.tell(trial, state=TrialState.FAIL)
     else:
         study.tell(trial, value)
-
-
-def ranked(measured: Sequence[Measurement]) -> list[Measurement]:
-    """First looks that succeeded, best first; equals in the order of their choices."""
-    good = [(value_of(m), repr(m.choice), m) for m in measured]
-    return [m for value, _, m in sorted(((v, r, m) for v, r, m in good if v is not None), key=lambda x: x[:2])]

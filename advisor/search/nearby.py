@@ -17,8 +17,11 @@ from advisor.search import bounds
 MOST, PASSES = 8, 4
 """Looks beside the best at most, in a pass; and passes, each beside what the one before found better."""
 
-LEADERS = 3
+LEADERS = 2
 """Variants whose best is stepped from on a device."""
+
+ON_DEVICE, CHEAP_S = 24, 0.2
+"""Looks beside the best at most on a device, in all passes, where a look takes no longer than so many seconds."""
 
 RESERVE = 4
 """One in so many of the first looks that a small space allows is kept for these."""
@@ -33,8 +36,9 @@ def beside(choices: Sequence[Choice], order: Sequence[Choice], tried: Collection
     """Listed choices not yet tried that differ from the best in one part.
 
     First each other variant on the same team, in the build that looked best; then half and twice the threads; then
-    other ways to wait and other memory policies; then other placements. Where there is no team, on a device: the same
-    variant with one knob a step up or down, since knobs are its threads, and variants were compared by their seeds.
+    other ways to wait and other memory policies; then other placements. Where there is no team, on a device: its knobs
+    in the other variants that have them; then the same variant with one knob a step up or down, since knobs are its
+    threads, and variants were compared by their seeds; then with two.
 
     Args:
         choices: the space, or what of it may win.
@@ -99,22 +103,32 @@ def _placements(choices: Sequence[Choice], best: Choice) -> list[Choice]:
 
 
 def _step_by_step(choices: Sequence[Choice], order: Sequence[Choice]) -> list[Choice]:
-    """Steps from the best choice of each of the best variants, in turn."""
+    """The best one's knobs in its siblings; one step from the best choice of each of the best variants, in turn; two
+    from the best of all."""
     best: dict[str, Choice] = {}
     for choice in order:
         best.setdefault(choice.build.variant, choice)
-    turns = zip_longest(*(_steps(choices, leader) for leader in list(best.values())[:LEADERS]))
-    return [choice for turn in turns for choice in turn if choice is not None]
+    turns = zip_longest(*(_steps(choices, leader, 1) for leader in list(best.values())[:LEADERS]))
+    single = [choice for turn in turns for choice in turn if choice is not None]
+    chosen = any(choice.build.variant == order[0].build.variant for choice in order[1:])  # among knobs of its own
+    return [*(siblings(choices, order[0], best) if chosen else ()), *single, *_steps(choices, order[0], 2)]
 
 
-def _steps(choices: Sequence[Choice], best: Choice) -> list[Choice]:
-    """The same variant with one knob at the next listed value, up or down."""
+def siblings(choices: Sequence[Choice], best: Choice, among: Collection[str]) -> list[Choice]:
+    """The knobs of a choice in each other of these variants that has the same ones, of the same tool."""
+    tool, knobs = best.build.compiler, best.build.knobs
+    alike = [c for c in choices if knobs and (c.build.compiler, c.build.knobs) == (tool, knobs)]
+    return [c for c in alike if c.build.variant in among and c.build.variant != best.build.variant]
+
+
+def _steps(choices: Sequence[Choice], best: Choice, count: int) -> list[Choice]:
+    """The same variant with so many knobs at the next listed value, up or down."""
     same = [c for c in choices if c.build._replace(knobs=()) == best.build._replace(knobs=())]
-    found = []
-    for name, value in best.build.knobs:
-        others = sorted({dict(choice.build.knobs)[name] for choice in same})
-        at = others.index(value)
-        steps = {*others[max(0, at - 1) : at], *others[at + 1 : at + 2]}
-        rest = {**dict(best.build.knobs), name: None}
-        found += [c for c in same if {**dict(c.build.knobs), name: None} == rest and dict(c.build.knobs)[name] in steps]
-    return found
+    own = dict(best.build.knobs)
+    values = {name: sorted({dict(c.build.knobs)[name] for c in same}) for name in own}
+
+    def step(choice: Choice) -> list[int]:
+        knobs = dict(choice.build.knobs)
+        return [abs(listed.index(knobs[name]) - listed.index(own[name])) for name, listed in values.items()]
+
+    return [choice for choice in same if max(moved := step(choice), default=0) == 1 and sum(moved) == count]

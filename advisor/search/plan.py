@@ -17,7 +17,7 @@ CROSSING_SHARE = 0.08
 """Of the whole budget, kept for placing borders after all problems are done."""
 
 STOLEN_SHARE = 0.1
-"""Of the whole budget, kept for the winners beside a busy neighbour."""
+"""Of the whole budget, kept for the winners beside a busy neighbour; on a device there is none, and nothing is kept."""
 
 RACE_SHARE = 0.4
 """Of a problem's time, kept for its race. Without a race the best-looking is 2 to 6 % off from noise alone."""
@@ -32,11 +32,15 @@ costs more (one-head decode from n = 16384, one-head forward from 512), but up t
 DEVICE_SPEED = 100.0
 """A device is taken for so many times as fast as one CPU: 1 TB/s. To share time by only."""
 
-LEAST_ON_DEVICE = 20
-"""The same on a device where a smaller n is done: looks there are quick, and a tenth of them all is soon spent."""
+LEAST_ON_DEVICE, LEAST_AFTER = 48, 32
+"""The same on a device, at the first n and where a smaller one is done: looks there are quick, a pass over everything
+takes a few seconds, and what a search misses it misses in every call. Those at knobs around the best come on top."""
 
 EXCHANGE = 0.2
 """What time is worth: a tenth of an exhaustive pass must be expected to bring 2 %, and less in proportion."""
+
+WORTH = math.log(1.01)
+"""Improvement that counts, and the least promise with which a search goes on: 1 %."""
 
 LEAST_FINALISTS = 3
 """Finalists that race however little time there is."""
@@ -67,6 +71,11 @@ def is_large(spec: KernelSpec, problem: Problem, device: bool = False) -> bool:
     return device or call_s(spec, problem) >= LARGE_S
 
 
+def kept_after(device: bool) -> float:
+    """The share of the budget for what comes after the borders."""
+    return 0.0 if device else STOLEN_SHARE
+
+
 def time_slice(
     now: float, deadline: float, spec: KernelSpec, problems: Sequence[Problem], device: bool = False
 ) -> Slice:
@@ -80,7 +89,7 @@ def time_slice(
     """
     if math.isinf(deadline):
         return Slice(math.inf, math.inf)
-    left = max(0.0, deadline - now) * (1 - CROSSING_SHARE - STOLEN_SHARE)
+    left = max(0.0, deadline - now) * (1 - CROSSING_SHARE - kept_after(device))
     weights = [weight(spec, problem, device) for problem in problems]
     share = left * weights[0] / sum(weights)
     return Slice(now + share * (1 - RACE_SHARE), now + share)
@@ -96,7 +105,7 @@ def most_trials(
     prior: bool = False,
 ) -> int:
     """How many first looks a search may take, beside a `prior` of a smaller n or without."""
-    least = LEAST_ON_DEVICE if device and prior else LEAST_TRIALS
+    least = LEAST_TRIALS if not device else LEAST_AFTER if prior else LEAST_ON_DEVICE
     share = LARGE_SHARE if is_large(spec, problem, device and prior) else SMALL_SHARE
     cap = max(least, math.ceil(space_size * share * (0.5 if quick else 1.0)))
     return min(space_size, cap)

@@ -284,6 +284,7 @@ class Run:
             deadline=min(limits.until, self.race_deadline()),
             clock=self.clock,
             quiet=not self._is_scarce(heat.problem),
+            precise=is_device(self.request.machine.limits_id),
         )
 
     def _race_sample(self, name: str, heat: Heat, sample: RaceSample) -> None:
@@ -334,6 +335,12 @@ def value_of(measurement: Measurement) -> float | None:
     if measurement.status != "ok" or not measurement.samples_ns:
         return None
     return p25(measurement.samples_ns) / drift.correction(measurement)
+
+
+def ranked(measured: Sequence[Measurement]) -> list[Measurement]:
+    """First looks that succeeded, best first; equals in the order of their choices."""
+    good = [(value_of(m), repr(m.choice), m) for m in measured]
+    return [m for value, _, m in sorted(((v, r, m) for v, r, m in good if v is not None), key=lambda x: x[:2])]
 
 
 def finite(measurement: Measurement) -> Measurement:

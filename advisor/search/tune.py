@@ -13,7 +13,7 @@ from threadpoolctl import threadpool_limits
 from advisor.errors import AdvisorError
 from advisor.kernels.executor import Executor
 from advisor.records import Choice, Measurement, Problem, Verdict
-from advisor.search import bounds
+from advisor.search import behind, bounds
 from advisor.search.carry import taken_over
 from advisor.search.crossing import cross
 from advisor.search.energy import meter_finalists
@@ -22,13 +22,13 @@ from advisor.search.features import Array
 from advisor.search.finalists import finalists
 from advisor.search.known import FAILED, Incumbents, past, same_program
 from advisor.search.log import Log
-from advisor.search.look import Place, most_looks, on_device, ranked, search
+from advisor.search.look import Place, load, most_looks, on_device, search
 from advisor.search.objective import contenders, picked
 from advisor.search.plan import affordable, costs, is_large, least_race_s, most_samples, time_slice
 from advisor.search.race import LEAST_ROUNDS, Heat
 from advisor.search.reach import beyond, within_reach
 from advisor.search.request import NO_CHOICE, Outcome, Progress, Report, Request, Silent, check
-from advisor.search.run import Clock, Limits, Run, value_of
+from advisor.search.run import Clock, Limits, Run
 from advisor.search.seeds import seeds
 from advisor.search.space import binary, cpu_budget, default_choice, space
 from advisor.search.stolen import beside_neighbour
@@ -44,9 +44,6 @@ a search in a small space spends less on the few builds that it comes to look at
 
 AHEAD_SHARE = 1 / 4
 """Of the time left, what compiling all builds ahead may take; of a small budget the search has more use."""
-
-FAR_BEHIND = 1.5
-"""On a device a variant that took so many times the best at a smaller n has no seed at a larger one."""
 
 SURELY = 1.5
 """At a larger n the best takes at most so much more than traffic and arithmetic alone would make it: caches end."""
@@ -166,9 +163,8 @@ def one(run: Run, problem: Problem, before: Neighbour | None, left: Sequence[Pro
     report = Report(problem, size, 0, "interrupted", 0.0)
     run.reports.append(report)
     _build_ahead(run, place)
-    share = time_slice(
-        run.clock(), run.deadline, run.request.spec, left, on_device(run)
-    )  # compiling is for all of them
+    load(run, place)
+    share = time_slice(run.clock(), run.deadline, run.request.spec, left, on_device(run))  # loading is for all of them
     found = search(run, place, share.search_until)
     looked, looked_s = len(run.looks.get(problem, {})), run.clock() - begun
     exhaustive = run.request.options.exhaustive
@@ -225,21 +221,9 @@ def _worth_it(run: Run, place: Place, near: Sequence[Choice], before: Verdict) -
     spoken_for = frozenset((place.default, *near))
     kept = [c for c in place.seeds if c in spoken_for or not bounds.hopeless(c, work, best_ns)]
     if on_device(run):
-        behind = _far_behind(run, before.problem) - {choice.build.variant for choice in near}
-        kept = [choice for choice in kept if choice.build.variant not in behind]
+        gone = behind.far_behind(run, before.problem) - {choice.build.variant for choice in near}
+        kept = behind.in_order(run, place.problem, [c for c in kept if c.build.variant not in gone], spoken_for)
     return tuple(dict.fromkeys((*kept, *bounds.twins(place.choices, before.winner))))
-
-
-def _far_behind(run: Run, problem: Problem) -> set[str]:
-    """Variants whose best look at a problem took many times the best of all, but for the best of each tool.
-
-    A library's call that was so far behind at a small n, where most is its launch, was the fastest at four times it.
-    """
-    order = ranked(list(run.looks.get(problem, {}).values()))
-    best = {one.choice.build.variant: value_of(one) or math.inf for one in reversed(order)}
-    first = {one.choice.build.compiler: one.choice.build.variant for one in reversed(order)}
-    limit = FAR_BEHIND * min(best.values(), default=math.inf)
-    return {name for name, value in best.items() if value > limit} - {*first.values()}
 
 
 def _neighbours(run: Run, problem: Problem) -> list[Choice]:

@@ -154,9 +154,8 @@ def test_a_sweep_ends_near_the_best_of_every_n_after_looks_at_few(tmp_path, seed
         verdict = next(v for v in outcome.verdicts if v.problem == report.problem and v.purpose == "final")
         best = min(call_ns(report.problem, choice) for choice in listed(report.problem.n))
         lost.append(call_ns(report.problem, verdict.winner) / best)
-        assert report.looked <= 28
-    assert max(lost) < 1.2, lost
-    assert max(lost[2:]) < 1.06, lost
+        assert report.looked <= 48
+    assert max(lost) < 1.02, lost
 
 
 def test_each_tool_has_had_a_look_where_time_is_short():

@@ -8,8 +8,8 @@ from fake import FakeExecutor, FakeSpec, decode_ns, fake_machine, fake_variants
 
 from advisor.search import bounds
 from advisor.search.log import Log
-from advisor.search.look import WORTH, price
-from advisor.search.plan import EXCHANGE, most_trials
+from advisor.search.look import price
+from advisor.search.plan import EXCHANGE, WORTH, most_trials
 from advisor.search.request import Options, Request
 from advisor.search.sampler import BATCH
 from advisor.search.space import SpaceOptions, Toolchain, space

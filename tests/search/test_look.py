@@ -4,7 +4,8 @@ import pytest
 from fake import FakeExecutor, FakeSpec, decode_ns, fake_machine, fake_variants, recorded_noise
 
 from advisor.search.log import Log
-from advisor.search.look import BATCH, WORTH, price
+from advisor.search.look import BATCH, price
+from advisor.search.plan import WORTH
 from advisor.search.request import Options, Request
 from advisor.search.space import SpaceOptions, Toolchain
 from advisor.search.tune import tune
