@@ -69,8 +69,10 @@ def test_lanes_take_more_columns_than_a_block_has_threads(tmp_path, name):
 @needs_compiler
 @pytest.mark.parametrize(("name", "dtype", "shape", "sizes", "named"), TILED)
 def test_tiles_compute_the_dnf(tmp_path, name, dtype, shape, sizes, named):
-    """Rows past the end, columns past the diagonal, warps that see nothing of a row, two stages, shared heads; forward in a
-    shape of its own."""
+    """Rows past the end, columns past the diagonal, warps that see nothing of a row, two stages, shared heads.
+
+    Forward has a shape of its own.
+    """
     for n, draw in zip(sizes, ("normal", "outlier"), strict=False):
         problem = SPEC.problem(n, dtype, **shape)
         knobs = taken(CUDA[name], problem, **named)
