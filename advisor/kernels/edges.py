@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 from advisor.kernels.header import GPU_LANGUAGES
 from advisor.kernels.messages import Edge
 from advisor.kernels.spec import KernelSpec
@@ -23,6 +25,11 @@ split among many blocks a choice takes no smaller ones; where weights are wide, 
 limits. The same n on the way to every larger one, so that operands, references and what a library compiles are made
 once."""
 
+FEW_KEYS = 5
+"""n of one more there, where rows attend to rows and no listed n is within the limits: among hundreds of keys one that
+is left out moves a row by less than sixteen bits round, among five it does not. Odd, as those are: nothing is compiled
+again for it."""
+
 BOUND_TO_SHAPE = ("triton", "torch")
 """Languages whose calls are compiled, or planned by a library, for each fixed shape apart: for up to a second."""
 
@@ -32,7 +39,7 @@ def edges(spec: KernelSpec, variant: Variant, problem: Problem, knobs: Pairs) ->
 
     The spec's own edges as far as the same binary computes them, and its n at the shape of `problem`; none over the
     problem's own n, so that a variant that fails only at large n stays usable below. Other shapes are left to
-    `advisor verify` where each would be compiled apart. On a device one more, see `_further`.
+    `advisor verify` where each would be compiled apart. On a device one or two more, see `_further`.
     """
     listed = [edge for edge in spec.edges() if edge.dtype == problem.dtype]
     wanted = dict.fromkeys([*listed, *(problem._replace(n=edge.n, regime="warm") for edge in listed)])
@@ -48,7 +55,8 @@ def edges(spec: KernelSpec, variant: Variant, problem: Problem, knobs: Pairs) ->
         and macro_values(variant, edge, knobs) == macros
         and (edge.shape == problem.shape or variant.language not in BOUND_TO_SHAPE)
     ]
-    kept += [edge for edge in _further(spec, variant, problem, knobs) if edge not in kept]
+    is_listed = any(edge.shape == problem.shape and edge.n > 1 for edge in kept)
+    kept += [edge for edge in _further(spec, variant, problem, knobs, is_listed) if edge not in kept]
     return tuple(
         Edge(edge, entry_dims(spec, variant, edge, knobs), draw)
         for edge in sorted(kept, key=lambda e: e.n)
@@ -56,8 +64,11 @@ def edges(spec: KernelSpec, variant: Variant, problem: Problem, knobs: Pairs) ->
     )
 
 
-def _further(spec: KernelSpec, variant: Variant, problem: Problem, knobs: Pairs) -> tuple[Problem, ...]:
-    """On a device, a problem of the same shape with an odd n: tiles that are full, then one that is not.
+def _further(
+    spec: KernelSpec, variant: Variant, problem: Problem, knobs: Pairs, is_listed: bool
+) -> tuple[Problem, ...]:
+    """On a device, a problem of the same shape with an odd n: tiles that are full, then one that is not; and one of a
+    few keys where none of that shape is listed.
 
     Shapes that are served are too large for the limits above, so that a choice would be timed there after no edge at
     all.
@@ -65,14 +76,19 @@ def _further(spec: KernelSpec, variant: Variant, problem: Problem, knobs: Pairs)
     if variant.language not in GPU_LANGUAGES:
         return ()
     macros = macro_values(variant, problem, knobs)
-    for n in (*FURTHER, (problem.n - 2) | 1):
-        edge = problem._replace(n=n, regime="warm")
-        if (
-            0 < n < problem.n
-            and sum(spec.elements(edge)) <= DEVICE_ELEMENTS
+
+    def first(sizes: tuple[int, ...]) -> list[Problem]:
+        found = (problem._replace(n=n, regime="warm") for n in sizes if 0 < n < problem.n)
+        able = (
+            edge
+            for edge in found
+            if sum(spec.elements(edge)) <= DEVICE_ELEMENTS
             and spec.flops(edge) <= DEVICE_FLOPS
             and is_valid(variant, edge, knobs)
             and macro_values(variant, edge, knobs) == macros
-        ):
-            return (edge,)
-    return ()
+        )
+        return list(itertools.islice(able, 1))
+
+    attends = "heads" in dict(problem.shape)
+    few = first((FEW_KEYS,)) if attends and not is_listed else []
+    return tuple(dict.fromkeys([*few, *first((*FURTHER, (problem.n - 2) | 1))]))

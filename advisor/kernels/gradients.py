@@ -221,6 +221,10 @@ def expected(problem: Problem, inputs: dict[str, Any], found: Gradients) -> dict
 
     `cache_tolerance`: P, GS and out rounded to the storage before they are used, as well (see _of_rounding).
 
+    One bound holds for all rows. Where inputs are of outlier scale it allows for the largest row, and may hide a key
+    that a loop leaves out, or a missing scale, in all others; normal numbers, on which every edge is checked as well,
+    show both (a test of these bounds).
+
     Args:
         problem: of backward or fused.
         inputs: q, k, v, gout as numbers (bfloat16 widened), arrays of numpy or of a device.

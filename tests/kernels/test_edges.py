@@ -6,7 +6,7 @@ import kernel_fixtures as fixtures
 import pytest
 
 from advisor.kernels import registry
-from advisor.kernels.edges import FURTHER, edges
+from advisor.kernels.edges import FEW_KEYS, FURTHER, edges
 from advisor.kernels.header import GPU_LANGUAGES
 from advisor.kernels.variant import knob_sets, variants
 
@@ -70,6 +70,22 @@ def test_every_choice_of_a_device_is_checked_past_a_tile_of_its_own_shape(kernel
                 assert {e.draw for e in own if e.problem == last} == set(spec.draws)
                 further.add(last.n)
         assert further <= set(FURTHER)  # the same on the way to every n: made once
+
+
+def test_few_keys_are_an_edge_of_a_device_only_where_rows_attend_to_rows_and_nothing_is_listed():
+    def own(kernel, n, **shape):
+        spec = registry.spec(kernel)
+        problem = spec.problem(n, "bfloat16", "cold", batch=1, **shape)
+        able = [v for v in variants(kernel, (), ("torch",)) if knob_sets(v, problem)]
+        return [{e.problem.n for e in edges(spec, v, problem, knob_sets(v, problem)[0])} for v in able]
+
+    wide = {"d_model": 4096, "d_ff": 14336}
+    assert all({FEW_KEYS, 131} == sizes for sizes in own("block", 512, heads=32, kv_heads=8, head_dim=128, **wide))
+    assert all({131} == sizes for sizes in own("mlp", 512, **wide))
+    narrow = own("forward", 2048, heads=16, kv_heads=16, head_dim=128)
+    assert narrow
+    assert all({2, 17} < sizes and FEW_KEYS not in sizes for sizes in narrow)
+    assert all(max(sizes) < FEW_KEYS for sizes in own("block", FEW_KEYS, heads=32, kv_heads=8, head_dim=128, **wide))
 
 
 def test_a_device_has_no_further_edge_where_the_problem_is_one_itself_and_cpus_have_none():

@@ -8,9 +8,12 @@ import pytest
 from advisor.kernels import attention, gradients
 from advisor.kernels.attention import dims_of
 from advisor.kernels.backward.spec import SPEC
+from advisor.kernels.edges import edges
 from advisor.kernels.fused.spec import SPEC as FUSED
+from advisor.kernels.header import CPU_LANGUAGES, GPU_LANGUAGES
 from advisor.kernels.judge import judge, relative_error
 from advisor.kernels.operands import block
+from advisor.kernels.variant import knob_sets, variants
 
 SHAPES = (
     {"batch": 2, "head_dim": 4},
@@ -152,3 +155,44 @@ def test_elements_of_the_cost_functions():
     fused = FUSED.elements(FUSED.problem(n, batch=2, head_dim=d))
     assert backward.read + backward.written == 2 * (8 * n * d + n * n + n)
     assert fused.read + fused.written == 2 * 8 * n * d
+
+
+FAULTS = ("a key left out", "no scale")
+
+
+def with_fault(fault, wanted, problem, inputs):
+    """gq and gk as a loop that leaves one key (for gk: one query row) out makes them, or without 1 / sqrt(d)."""
+    m = dims_of(problem)
+    if fault == "no scale":
+        return {name: wanted[name].values * math.sqrt(m.head_dim) for name in ("gq", "gk")}
+    made, place = {name: wanted[name].values.copy() for name in ("gq", "gk")}, slice(m.n // 2, m.n // 2 + 1)
+    for b, h, head in attention.heads_of(m, inputs):
+        own = gradients.Known(inputs["out"][b, h], inputs["lse"][b, h])
+        weights, product = gradients._weighed(np, head, slice(None), slice(None), own)
+        gs = weights * (product - gradients._terms(head, slice(None), own).sum(axis=1, keepdims=True))
+        made["gq"][b, h] -= gs[:, place] @ head.k[place] / math.sqrt(m.head_dim)
+        made["gk"][b, h // m.sharing] -= gs[place].T @ head.q[place] / math.sqrt(m.head_dim)
+    return made
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+def test_a_key_left_out_and_a_missing_scale_are_over_the_tolerance_in_the_checks_before_any_timing(dtype):
+    """Outlier draws may hide both, as one bound there allows for the largest row; every choice has the same edges with
+    normal numbers, and these show both, also where P and GS are rounded to the cache's dtype."""
+    problem = SPEC.problem(2048, dtype, "cold", batch=1, heads=4, kv_heads=2, head_dim=128, causal=1)
+    able = [
+        v
+        for v in variants("backward", (), (*CPU_LANGUAGES, *GPU_LANGUAGES))
+        if dtype in v.dtypes and knob_sets(v, problem)
+    ]
+    assert able
+    for variant in able:
+        listed = edges(SPEC, variant, problem, knob_sets(variant, problem)[0])
+        small = [e.problem for e in listed if e.draw == "normal" and 1 < e.problem.n < 100]
+        assert {e.n for e in small if e.shape == problem.shape} >= {2, 17}, variant.name
+    checked = problem._replace(n=17, regime="warm")
+    stored = SPEC.inputs(checked, 1)
+    inputs, wanted = SPEC.widened(checked, stored), SPEC.reference(checked, stored)
+    for fault in FAULTS:
+        for name, values in with_fault(fault, wanted, checked, inputs).items():
+            assert relative_error(values, wanted[name].values) > 1.5 * wanted[name].cache_tolerance, (fault, name)

@@ -13,9 +13,12 @@ from advisor.errors import BadInput
 from advisor.kernels import attention, transformer
 from advisor.kernels.block import spec as module
 from advisor.kernels.block.spec import SPEC
+from advisor.kernels.edges import FEW_KEYS, edges
+from advisor.kernels.header import GPU_LANGUAGES
 from advisor.kernels.judge import relative_error
 from advisor.kernels.registry import spec
-from advisor.kernels.rms import widened
+from advisor.kernels.rms import AS_COMPUTED, widened
+from advisor.kernels.variant import is_valid, knob_sets, variants
 
 
 def checked(problem, draw="normal", seed=1):
@@ -125,6 +128,43 @@ def test_sixteen_bits_between_the_steps_have_a_bound_of_their_own(shape, dtype, 
     assert between > expected.allowed("real") or draw == "outlier"
     for wrong in ("gain", "residual", "scale"):
         assert error(wrong=wrong) > 1.2 * expected.allowed("cache"), wrong
+
+
+def without_key(problem, inputs, key):
+    """y in float64 of a chain whose loop leaves one key out, where rows attend to all."""
+    m, of = transformer.dims_of(problem), widened(inputs, problem.dtype)
+    known = module.known_of(problem, of, AS_COMPUTED)
+    whole = module.split(m, module.keys_and_values(known, np.arange(m.rows)))
+    left = [i for i in range(m.n) if i != key]
+    cut = [[one._replace(k=one.k.at(left), v=one.v.at(left)) for one in own] for own in whole]
+    found = [module.of_rows(known, b, np.arange(m.n), cut[b]).value for b in range(m.batch)]
+    return np.stack(found)
+
+
+WIDE = {"batch": 1, "heads": 4, "kv_heads": 2, "head_dim": 64, "d_model": 256, "d_ff": 704}
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_sixteen_bits_show_a_key_left_out_where_there_are_few(dtype):
+    """Among 129 keys one that is left out may move a row by less than bfloat16 rounds between the steps: that is why a
+    wide shape has an edge of few keys."""
+    few = SPEC.problem(FEW_KEYS, dtype, **WIDE)
+    inputs, expected = checked(few)
+    for key in range(FEW_KEYS):
+        error = relative_error(without_key(few, inputs, key), expected.values)
+        assert error > 2 * expected.allowed("cache") > 2 * expected.allowed("real"), key
+
+
+def test_every_choice_of_a_wide_block_that_takes_few_keys_is_checked_on_them_before_it_is_timed():
+    shape = {**WIDE, "heads": 16, "kv_heads": 4, "head_dim": 128, "d_model": 2048, "d_ff": 5632, "causal": 1}
+    problem, seen = SPEC.problem(512, "bfloat16", "cold", **shape), set()
+    for variant in variants("block", (), GPU_LANGUAGES):
+        for knobs in knob_sets(variant, problem):
+            own = [edge for edge in edges(SPEC, variant, problem, knobs) if edge.problem.shape == problem.shape]
+            able = is_valid(variant, problem._replace(n=FEW_KEYS), knobs)
+            assert (FEW_KEYS in {e.problem.n for e in own if e.draw == "normal"}) == able, variant.name
+            seen |= {variant.name} if able else set()
+    assert {"parts_triton", "aten_block"} <= seen
 
 
 def test_costs():
