@@ -91,7 +91,7 @@ def too_dear(run: Run, problem: Problem, known: dict[str, Expected], choice: Cho
 def in_order(run: Run, problem: Problem, seeds: Sequence[Choice], first: Collection[Choice]) -> list[Choice]:
     """The seeds as they are looked at after a smaller n.
 
-    Those spoken for first, then the variants by what they take at least; what was never looked at comes last, as listed.
+    Those spoken for first, then the variants by what they take at least; what was never looked at is last, as listed.
     """
     least = {variant: one.least for variant, one in expected(run, problem).items()}
 

@@ -134,6 +134,16 @@ def test_the_samples_allowed_bound_the_race():
     assert verdict.rounds == 20
 
 
+def test_precise_samples_drop_what_is_five_percent_behind_after_three_rounds_but_never_the_default():
+    executor = FakeExecutor(times(a=108.0, b=100.0, c=107.0), synthetic_noise(4, 0.003, lucky=0.0))
+    verdict = run(executor, A, B, C, precise=True)
+    samples = {standing.choice: standing.summary.samples for standing in verdict.standings}
+    assert (verdict.winner, verdict.default) == (B, A)
+    assert samples == {A: 9, B: 9, C: 3}
+    usual = run(FakeExecutor(times(a=108.0, b=100.0, c=107.0), synthetic_noise(4, 0.003, lucky=0.0)), A, B, C)
+    assert {standing.summary.samples for standing in usual.standings} == {9}
+
+
 # --- the judge judged ---
 
 
