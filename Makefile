@@ -7,7 +7,9 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 DEMO   := ADVISOR_HOME=.demo ADVISOR_CACHE=.demo/cache
 SPACES ?= ../shared/spaces
-PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-input
+# Modules are compiled when they are first imported: most of what is installed never is, and all of it takes as long to
+# compile as to download.
+PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-input --no-compile
 
 .PHONY: demo test lint bench soak clean
 

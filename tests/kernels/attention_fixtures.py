@@ -30,7 +30,8 @@ needs_compiler = pytest.mark.skipif(not compilers(), reason="no C compiler with 
 
 CANARY = 0x5A
 CANARY_BYTES = 4096
-STACK_BYTES = 8 << 20
+STACK_BYTES, THREAD_STACK_BYTES = 8 << 20, 1 << 20
+"""What a program is usually given, and what one more thread of an engine may be left with."""
 
 SHAPES = {
     "float32": (
@@ -233,16 +234,23 @@ sys.exit(code or not all(np.isfinite(array).all() for array in arrays))
 """
 
 
-def run_on_small_stacks(case: Case) -> int:
-    """Exit status of a call on a stack of 8 MiB and 1 MiB for each further thread; negative: a signal."""
+def run_on_small_stacks(case: Case, part: int = 1) -> int:
+    """Exit status of a call on small stacks; negative: a signal.
+
+    Args:
+        case: what is run.
+        part: stacks are this many times smaller than usual ones. What grows with n then fits into them at n where it
+            would fit into usual ones at n x part, in a part**2 of the time.
+    """
     kernel = spec(case.kernel)
     shapes = [kernel.shapes(case.problem)[name] for name in kernel.buffers]
     dims = entry_dims(kernel, case.variant, case.problem, case.knobs)
     what = repr((library_of(case), case.variant.symbol, case.threads, case.problem.dtype, shapes, tuple(dims)))
+    own = STACK_BYTES // part
     found = subprocess.run(
         [sys.executable, "-c", CHILD, what],
-        env={**os.environ, "OMP_STACKSIZE": "1M"},
-        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_STACK, (STACK_BYTES, STACK_BYTES)),
+        env={**os.environ, "OMP_STACKSIZE": f"{THREAD_STACK_BYTES // part}B"},
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_STACK, (own, own)),
         check=False,
         timeout=120,
     )

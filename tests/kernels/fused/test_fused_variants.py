@@ -79,11 +79,11 @@ def test_wide_rows_on_small_stacks():
 
 @pytest.mark.parametrize("name", TILED)
 def test_many_rows_on_small_stacks(name):
-    assert run_on_small_stacks(case(name, SPEC.problem(256, "float64", batch=208, head_dim=80), 3)) == 0
+    assert run_on_small_stacks(case(name, SPEC.problem(256, "float64", batch=52, head_dim=80), 3), part=4) == 0
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", TILED)
 def test_long_heads_on_small_stacks(name):
-    """The paper's shape at n = 8192: 8 MiB an array."""
-    assert run_on_small_stacks(case(name, SPEC.problem(8192, "float64"), 3)) == 0
+    """As the paper's shape at n = 8192, 8 MiB an array, on stacks that are as small beside it."""
+    assert run_on_small_stacks(case(name, SPEC.problem(2048, "float64"), 3), part=4) == 0
