@@ -6,7 +6,7 @@
   "defaults": {"ADV_TILES": 1, "ADV_SPLITS": 8, "splits": 2},
   "valid": ["head_dim == 64 or head_dim == 128", "ADV_TILES * ADV_SPLITS == 4 or ADV_TILES * ADV_SPLITS == 8",
             "splits == 1 or splits * ADV_SPLITS * 8 * max(2, ADV_TILES) < n + ADV_SPLITS * 8 * max(2, ADV_TILES)",
-            "splits * ((n + 16 * ADV_TILES - 1) // (16 * ADV_TILES)) * batch * heads <= 528"],
+            "n * batch * heads <= 4224", "splits * ((n + 16 * ADV_TILES - 1) // (16 * ADV_TILES)) * batch * heads <= 528"],
   "reads": "batch * n * head_dim * (heads + 2 * kv_heads)", "writes": "batch * heads * n * head_dim",
   "atomics": "(splits > 1) * splits * tiles",
   "derived": {

@@ -50,4 +50,4 @@ def test_few_rows_have_some_choices_more_blocks_where_keys_are_split_and_room_fo
 
 
 def test_many_rows_are_left_to_variants_whose_warps_do_not_meet():
-    assert not knob_sets(VARIANT, SPEC.problem(8192, "float64", **{**PAPER, "batch": 32}))
+    assert not knob_sets(VARIANT, SPEC.problem(4096, "float64", **PAPER))
