@@ -79,12 +79,13 @@ def recheck(
     """
     passed = sorted((m for m in plan.earlier if m.status == "ok"), key=lambda m: m.problem.n)
     done: dict[Choice, Measurement] = {same_program(m.choice): m for m in passed}
+    loading = loading_s(outcome.trials)
     left = Checked(outcome, table)
     try:
         for _ in range(MOST_PASSES):
             won = winners(left.table, plan.problems, plan.choose).items()
             new = {one: at for one, at in won if one not in done or _is_new(at, done[one])}
-            found = _checks(checker, plan, new, progress, clock)
+            found = _checks(checker, plan, new, progress, clock, loading)
             done.update(found)
             failed = {(m.problem, same_program(choice)) for choice, m in found.items() if m.status in FAILED}
             left = _noted(left, new, found)
@@ -120,17 +121,38 @@ def winners(table: Table | None, problems: Sequence[Problem], choose: Choose) ->
     return dict(sorted(found.items(), key=lambda item: item[0] not in leading))
 
 
+def loading_s(trials: Sequence[Measurement]) -> dict[str, float]:
+    """Seconds that each tool of a device takes to load, by its first look; a fresh process loads it again.
+
+    Where there is no time for that, its check would end nowhere and take the time of what comes after.
+    """
+    found: dict[str, float] = {}
+    for trial in trials:
+        if trial.choice.team is None:
+            found.setdefault(trial.choice.build.compiler, trial.seconds - trial.compile_s - trial.kernel_s)
+    return found
+
+
 def _checks(
-    checker: Checker, plan: Recheck, new: dict[Choice, Problem], progress: Progress, clock: Clock
+    checker: Checker,
+    plan: Recheck,
+    new: dict[Choice, Problem],
+    progress: Progress,
+    clock: Clock,
+    loading: dict[str, float],
 ) -> dict[Choice, Measurement]:
-    """One check each, while there is time. A limit that only the budget cut short does not count as a hang."""
+    """One check each, while there is time. A limit that only the budget cut short does not count as a hang.
+
+    `loading`: seconds of each tool that is not loaded yet; those that this loads are taken out.
+    """
     found: dict[Choice, Measurement] = {}
     if new:
         progress.stage("winners in a fresh process", len(new))
     for choice, problem in new.items():
         left_s = math.inf if plan.until is None else plan.until - clock()
-        if left_s < LEAST_S:
-            break
+        if left_s < max(LEAST_S, loading.get(choice.build.compiler, 0.0)):
+            continue
+        loading.pop(choice.build.compiler, None)
         measurement = checker.check(problem, choice, min(plan.limit_s, left_s))
         ended = plan.until is not None and clock() >= plan.until
         if measurement.status == "timeout" and (left_s < plan.limit_s or ended):

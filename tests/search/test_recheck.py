@@ -10,7 +10,7 @@ from advisor.policy.learn import Made, choose, learn
 from advisor.records import Measurement
 from advisor.search.known import past, same_program
 from advisor.search.log import Log
-from advisor.search.recheck import Recheck, recheck, winners
+from advisor.search.recheck import Recheck, loading_s, recheck, winners
 from advisor.search.request import Options, Request, Silent
 from advisor.search.space import SpaceOptions, Toolchain
 from advisor.search.tune import tune
@@ -212,3 +212,23 @@ def test_looks_of_earlier_runs_come_in_the_order_of_the_log_whatever_their_phase
             log.append(told if phase is None else {**told, "phase": phase})
     looks = [t.samples_ns[0] for t in past(path, asked).trials if (t.problem, t.choice) == (PROBLEMS[0], choice)]
     assert looks[-3:] == [2.0, 3.0, 4.0]
+
+
+def test_a_tool_that_there_is_no_time_to_load_is_not_checked_and_the_others_are(tuned):
+    """On a device a library takes seconds to load in a fresh process, as it did at its first look."""
+    (first, _), (second, _), *_ = winners(tuned[2], PROBLEMS, choose).items()
+
+    def of(choice, tool, seconds):
+        made = choice._replace(build=choice.build._replace(compiler=tool), team=None, process=None)
+        return Measurement(PROBLEMS[0], made, "ok", seconds=seconds)
+
+    trials = [of(first, "torch", 3.9), of(first, "torch", 0.1), of(second, "cupy", 0.4)]
+    assert loading_s([*trials, *tuned[1].trials]) == {"torch": 3.9, "cupy": 0.4}
+    slow = tuned[1]._replace(trials=(*tuned[1].trials, of(first, first.build.compiler, 3.9)))
+    stub = Stub()
+    left = again((tuned[0], slow, tuned[2]), stub, until=3.0)
+    assert not stub.asked
+    assert "no time to run" in left.outcome.notes[-1]
+    stub = Stub()
+    again((tuned[0], slow, tuned[2]), stub, until=4.0)
+    assert len(stub.asked) == len(said(tuned[2]))  # loaded once, for all of them
