@@ -40,7 +40,7 @@ def count_winners(
         left_s: time that is left; None: as long as counting takes.
     """
     if left_s is not None and left_s < LEAST_S:
-        late = NoCounters("no time was left of the budget", f"{MORE_TIME}, or with --resume")
+        late = NoCounters("no time was left of the budget", f"{MORE_TIME}, or tune again with --resume")
         found: Sequence[object] = [late] * len(winners)
     else:
         limit_s = LIMIT_S if left_s is None else min(LIMIT_S, left_s)

@@ -113,7 +113,7 @@ def count_group(kernel: str, name: str) -> str | None:
 
 def to_count(
     cells: Mapping[Problem, Sequence[Cell]], series: Sequence[Series], seconds: float
-) -> tuple[tuple[Wanted, ...], dict[str, list[Wanted]]]:
+) -> tuple[tuple[Wanted, ...], tuple[Wanted, ...]]:
     """What is counted in so many seconds: each group at the largest n that fits, all of its cells or none.
 
     Args:
@@ -122,8 +122,8 @@ def to_count(
         seconds: for counting alone, the start of the program not included.
 
     Returns:
-        What is counted, in the order in which it is wanted, the cheapest of a group first; the groups for which there
-        is no time, with what is cheapest of them.
+        What is counted, in the order in which it is wanted, the cheapest of a group first; of the groups that do not
+        fit what is cheapest, to be counted last, if all else was quicker than expected.
     """
     groups = _groups(cells, series)
     listed = {group: groups[group] for group in COUNT_SHARES if group in groups}
@@ -133,8 +133,9 @@ def to_count(
             taken[group] = _largest(options, left_s)
             left_s -= _cost_s(taken[group])
     chosen = [w for group in listed for w in sorted(taken[group], key=lambda w: w.cost_s)]
-    late = {group: options[-1][1] for group, options in listed.items() if not taken[group]}
-    return (*chosen, *_beside_packed(groups, chosen), *_larger(cells, series, chosen, left_s)), late
+    late = [w for group, options in listed.items() if not taken[group] for w in options[-1][1]]
+    more = (*_beside_packed(groups, chosen), *_larger(cells, series, chosen, left_s))
+    return (*chosen, *more), tuple(sorted(late, key=lambda w: w.cost_s))
 
 
 Options = list[tuple[int, list[Wanted]]]
@@ -249,12 +250,12 @@ def count_chain(run: Run, jobs: Sequence[Job], lab: Lab, kept: Kept, until: floa
         return
     run.progress.stage("counters", 2)
     left_s, start = max(0.0, min(until - run.clock(), MOST_COUNT_S)), kept.tried
-    wanted, late = to_count(cells, run.found.series, left_s - start.cost_s)
-    used_s = _cost_s(wanted)
-    for group, cheapest in late.items():
-        cost_s = _cost_s(cheapest)
-        reason = f"{group} takes {cost_s:.0f} s at least, {_words(run, start, left_s, used_s + cost_s)}"
-        _uncounted(run, jobs, cheapest, kept, reason)
+    room_s = left_s - start.cost_s
+    if room_s < LEAST_S:
+        wanted = to_count(cells, run.found.series, UNLIMITED_S)[0]
+        _uncounted(run, jobs, wanted, kept, _words(run, start, left_s, _cost_s(wanted)))
+        return
+    wanted = sum(to_count(cells, run.found.series, room_s), ())
     if wanted:
         _program(run, jobs, Asked("counted", wanted, ncu.CORE, kept.counts), (lab, kept), left_s)
     run.progress.advance("counted")
