@@ -7,6 +7,7 @@ at n = 512. A look costs a fixed time and several calls; a tool loads at its fir
 import math
 from typing import ClassVar
 
+import numpy as np
 from fake import FakeExecutor, FakeSpec, fake_variant
 
 from advisor.search.space import SpaceOptions, Toolchain
@@ -49,10 +50,15 @@ FUSED = (
 )
 
 
+def between(known, n):
+    """The time at an n by those at its neighbours, on logarithmic axes."""
+    return math.exp(np.interp(math.log(n), np.log([*known]), np.log([*known.values()])))
+
+
 def fused_us(n, name, knobs):
     """Fewer tiles and more splits for small n, as backward was seen to have it; two knobs move with n."""
     if name == "math":
-        return MATH_US[n]
+        return between(MATH_US, n)
     if name in PLAIN:
         grown = max(1.0, (n / 512) ** 1.2) if name.startswith("lane") else n / 1024 if "lane" in name else 1.0
         return PLAIN[name] * n * max(0.5, grown)
@@ -61,7 +67,7 @@ def fused_us(n, name, knobs):
     tiles = (0.85 if n <= 1024 else 1.08) if knobs["TILES"] == 1 else 1.0
     own = {"tiled": 1.0, "tiled_atomic": 1.08 if n < 2048 else 0.93, "pair_tiled": 1.25}[name]
     at_default = 1.1 ** abs(math.log2(2 / best))
-    return own * TILED_US[n] / at_default * 1.1**apart * tiles * (1.06 if knobs["STAGES"] == 2 else 1.0) * (
+    return own * between(TILED_US, n) / at_default * 1.1**apart * tiles * (1.06 if knobs["STAGES"] == 2 else 1.0) * (
         1.09 if knobs["STEP"] == 32 else 1.0
     )  # fmt: skip
 
