@@ -2,11 +2,11 @@
   "idea": "tiles on the tensor cores, nothing of order n^2 in memory: forward keeps lse and delta, gk and gv by columns, gq by rows beside them",
   "language": "cuda", "symbol": "forward_tiles", "dtypes": ["float64", "float32"], "requires": ["sm_90"],
   "macros": {"ADV_HD": "head_dim", "ADV_STEP": "16"},
-  "build_knobs": {"ADV_FRONT": [1, 2, 4, 8], "ADV_TILES": [1, 2], "ADV_SPLITS": [2, 4, 8], "ADV_STAGES": [1, 2]},
+  "build_knobs": {"ADV_FRONT": [1, 2, 4], "ADV_TILES": [1, 2], "ADV_SPLITS": [2, 4, 8], "ADV_STAGES": [1, 2]},
   "defaults": {"ADV_FRONT": 1, "ADV_TILES": 1, "ADV_SPLITS": 4, "ADV_STAGES": 1},
   "valid": ["head_dim == 64 or head_dim == 128", "batch * heads <= 65535",
             "ADV_TILES * ADV_SPLITS >= 4 and ADV_TILES * ADV_SPLITS <= 8", "ADV_SPLITS > 2 or ADV_STAGES == 2",
-            "ADV_FRONT >= ADV_TILES and (ADV_FRONT <= 2 or ADV_TILES == 2)"],
+            "ADV_FRONT == ADV_TILES or ADV_FRONT == 2 * ADV_TILES"],
   "reads": "batch * n * head_dim * (4 * heads + 6 * kv_heads) + 4 * batch * heads * n",
   "writes": "batch * n * head_dim * (2 * heads + 2 * kv_heads) + 2 * batch * heads * n",
   "derived": {
