@@ -19,14 +19,14 @@ from gpu_crew import Crew, shares
 from gpu_ground import tools
 from kernel_race import Deadline
 
-from advisor.kernels.edges import BOUND_TO_SHAPE
+from advisor.kernels.edges import BOUND_TO_SHAPE, FURTHER
 from advisor.kernels.executor import Ask
 from advisor.kernels.gpu.pool import GpuPool
 from advisor.kernels.header import GPU_LANGUAGES, LIBRARY_GPU_LANGUAGES, Variant, read_variant
 from advisor.kernels.libraries import FLAGS
 from advisor.kernels.registry import folders, is_source
 from advisor.kernels.variant import is_valid, knob_sets
-from advisor.records import Build, Choice, Machine, Measurement, Pairs, Problem
+from advisor.records import Build, Choice, Machine, Measurement, Pairs, Problem, pairs
 
 KERNELS = (*CHAIN, "norm_linear", "decode")
 """In the order in which they are checked; one without variants for devices has no lines."""
@@ -152,13 +152,27 @@ def timed_problems(task: Task) -> list[Problem]:
 
 @functools.cache
 def others(task: Task) -> list[tuple[Problem, Pairs]]:
-    """Knob sets beside the usual ones, each on one problem."""
-    found = problems(task)
-    if not found:
-        return []
-    problem = found[0][0]
-    first = usual(task.variant, problem)
-    return [(problem, knobs) for knobs in knob_sets(task.variant, problem) if knobs != first]
+    """Knob sets beside the usual ones, each on one problem: they take turns over those of `hard`."""
+    found = dict[Pairs, list[Problem]]()
+    for problem in hard(task):
+        first = usual(task.variant, problem)
+        for knobs in knob_sets(task.variant, problem):
+            if knobs != first:
+                found.setdefault(knobs, []).append(problem)
+    return [(places[turn % len(places)], knobs) for turn, (knobs, places) in enumerate(found.items())]
+
+
+def hard(task: Task) -> list[Problem]:
+    """The first problem of a variant, with and without a mask, at its n and beyond: keys in many tiles and splits."""
+    found = problems(task)[:1]
+    spec = spec_of(task.variant.kernel)
+    masks = ({"causal": 0}, {"causal": 1}) if "causal" in spec.parameters else ({},)
+    return [
+        problem._replace(n=n, shape=pairs(dict(problem.shape) | mask))
+        for problem, _ in found
+        for n in (problem.n, *FURTHER[:2])
+        for mask in masks
+    ]
 
 
 # --- checking ---

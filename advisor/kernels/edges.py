@@ -64,6 +64,13 @@ def edges(spec: KernelSpec, variant: Variant, problem: Problem, knobs: Pairs) ->
     )
 
 
+def beyond(spec: KernelSpec) -> tuple[Problem, ...]:
+    """What `advisor verify` has on a device beside the spec's own edges: each of their dtypes and shapes at the first
+    two of FURTHER, since choices that split keys or take long tiles are valid, or differ from others, from there on."""
+    each = {(edge.dtype, edge.shape): edge for edge in spec.edges()}
+    return tuple(edge._replace(n=n) for edge in each.values() for n in FURTHER[:2])
+
+
 def _further(
     spec: KernelSpec, variant: Variant, problem: Problem, knobs: Pairs, is_listed: bool
 ) -> tuple[Problem, ...]:

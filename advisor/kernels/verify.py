@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from advisor.device import is_device
 from advisor.kernels.checks import choices_of, deal
+from advisor.kernels.edges import beyond
 from advisor.kernels.executors import pool_for
 from advisor.kernels.gpu.checks import Hand, hand
 from advisor.kernels.libraries import tools
@@ -44,7 +45,7 @@ class Row(NamedTuple):
 def verify(
     machine: Machine, spec: KernelSpec, variants: Sequence[Variant], problems: Sequence[Problem] | None = None
 ) -> list[Row]:
-    """Check all variants on the spec's edge problems, or on the problems given.
+    """Check all variants on the spec's edge problems, on a device on some beyond them too, or on the problems given.
 
     Returns:
         One row a check, wrong ones with the measured error; a variant that this machine cannot run has a row that
@@ -57,7 +58,8 @@ def rows(
     machine: Machine, spec: KernelSpec, variants: Sequence[Variant], problems: Sequence[Problem] | None = None
 ) -> Iterator[Row]:
     """The same one by one, for a display that goes along."""
-    wanted = tuple(dict.fromkeys(spec.edges() if problems is None else problems))
+    further = beyond(spec) if is_device(machine.limits_id) else ()
+    wanted = tuple(dict.fromkeys([*spec.edges(), *further] if problems is None else problems))
     hands = _hands(machine, spec, variants, wanted)
     arithmetic = {variant.name: variant.arithmetic for variant in variants}
     with pool_for(machine, spec, variants) as pool:

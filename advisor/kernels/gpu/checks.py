@@ -8,7 +8,7 @@ from advisor.kernels.gpu.space import gpu_space
 from advisor.kernels.gpu.tools import needed_tools
 from advisor.kernels.spec import KernelSpec
 from advisor.kernels.variant import Variant
-from advisor.records import Build, Choice, Gpu, Problem
+from advisor.records import Build, Choice, Gpu, Pairs, Problem
 
 Hand = Callable[[Problem, str], Sequence[Choice]]
 """What is checked on a problem and a draw of its inputs."""
@@ -38,9 +38,10 @@ def hand(gpu: Gpu, spec: KernelSpec, variant: Variant, problems: Sequence[Proble
 
 
 def _turns(spaces: dict[Problem, tuple[Choice, ...]]) -> dict[tuple[str, Build], Problem]:
-    """The one problem of each dtype on which a build is checked: the builds take turns over the problems they have."""
-    places: dict[tuple[str, Build], list[Problem]] = {}
-    for problem, choices in spaces.items():
-        for choice in choices:
-            places.setdefault((problem.dtype, choice.build), []).append(problem)
-    return {key: found[turn % len(found)] for turn, (key, found) in enumerate(places.items())}
+    """The one problem of each dtype on which a build is checked: the builds take turns over the shapes they have, each
+    at its largest n, where tiles are many and one of them is not full."""
+    places: dict[tuple[str, Build], dict[Pairs, Problem]] = {}
+    for problem in sorted(spaces, key=lambda problem: problem.n):
+        for choice in spaces[problem]:
+            places.setdefault((problem.dtype, choice.build), {})[problem.shape] = problem
+    return {key: list(found.values())[turn % len(found)] for turn, (key, found) in enumerate(places.items())}
