@@ -3,13 +3,15 @@ most first; a second one for what explains it, if there is time."""
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import math
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from advisor.errors import AdvisorError, BadInput
 from advisor.kernels.gpu import ncu
-from advisor.kernels.gpu.counters import LEAST_S, MORE_TIME, Counted, Source
+from advisor.kernels.gpu.counters import LEAST_S, MORE_TIME, Came, Counted, Source
 from advisor.kernels.gpu.counts import NoCounters, predicted
 from advisor.kernels.gpu.profiled import Start
 from advisor.records import Problem
@@ -327,7 +329,11 @@ def _program(run: Run, jobs: Sequence[Job], asked: Asked, by: tuple[Lab, Kept], 
     cold = [(w.problem._replace(regime="cold"), w.cell.choice) for w in asked.wanted]
     sources = [Source(job.spec, job.variants) for job in jobs]
     begun = run.clock()
-    came = lab.counting(sources, cold, limit_s, asked.metrics)
+    try:
+        came = lab.counting(sources, cold, limit_s, asked.metrics)
+    except (AdvisorError, OSError) as error:  # as of a full disk: the times stand
+        none = NoCounters(f"counting was not possible: {error}", "", everywhere=False)
+        came = Came((none,) * len(cold))
     start = came.starts[0] if came.starts else None
     kept.programs.append(Program(asked.what, start, len(cold), run.clock() - begun))
     failed: dict[str, list[str]] = {}
@@ -346,7 +352,9 @@ def _job(jobs: Sequence[Job], one: Wanted) -> Job:
 
 
 def _counted(job: Job, one: Wanted, outcome: Counted) -> Count:
-    beside = predicted(job.spec, one.cell.variant, one.problem, one.cell.choice)
+    beside = None
+    with contextlib.suppress(BadInput):
+        beside = predicted(job.spec, one.cell.variant, one.problem, one.cell.choice)
     where = (job.kernel, one.cell.name, one.problem.n)
     if isinstance(outcome, NoCounters):
         return Count(*where, None, (), beside, outcome.reason)

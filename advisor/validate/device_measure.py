@@ -12,7 +12,8 @@ from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from functools import partial
 
-from advisor.kernels.gpu.counters import ATTEMPT_S
+from advisor.errors import AdvisorError
+from advisor.kernels.gpu.counts import NoCounters
 from advisor.kernels.gpu.profiled import Start
 from advisor.kernels.process import kill_running
 from advisor.kernels.spec import KernelSpec
@@ -38,6 +39,9 @@ from advisor.validate.sweep import sweep
 
 READY_SHARE = 0.4
 """Of the budget, until when workers are waited for that make contexts, compile, and make what checking takes."""
+
+TRY_S = 90.0
+"""Of that, what an attempt to count may take at most: it starts while all compilers are at work."""
 
 CHAIN_WEIGHT = 12.0
 """Of the chain and the counters, beside 1 for each other kernel, of which calls take microseconds."""
@@ -182,7 +186,10 @@ def _tried(run: Run, jobs: Sequence[Job], lab: Lab, kept: Kept, until: float) ->
     """Try to count, where there is something to count and time for it; ended at the end of getting ready."""
     begun = run.clock()
     if any(job.kernel in COUNTED for job in jobs) and worth_trying(run.end - begun):
-        kept.tried = lab.attempt(min(ATTEMPT_S, until - begun))
+        try:
+            kept.tried = lab.attempt(max(1.0, min(TRY_S, until - begun)))
+        except (AdvisorError, OSError) as error:
+            kept.tried = NoCounters(f"counting was not possible: {error}", "")
         start = kept.tried if isinstance(kept.tried, Start) else None
         kept.programs.append(Program("tried", start, 0, run.clock() - begun))
 

@@ -14,7 +14,7 @@ from made_up_lab import FORBIDDEN, MACHINE, START, TOOLS, FakeLab, counters
 from advisor.errors import BadInput, UnknownName
 from advisor.kernels import registry
 from advisor.kernels.gpu import profiled
-from advisor.kernels.gpu.counters import ATTEMPT_S, MORE_TIME, attempt, count_kernels
+from advisor.kernels.gpu.counters import MORE_TIME, attempt, count_kernels
 from advisor.kernels.gpu.counts import NoCounters
 from advisor.kernels.header import GPU_LANGUAGES
 from advisor.kernels.variant import variants
@@ -30,6 +30,7 @@ from advisor.validate.device_counting import (
     within,
     worth_trying,
 )
+from advisor.validate.device_measure import READY_SHARE
 from advisor.validate.device_plan import BLOCK_SIZES, device_cells, device_problems, grids, own
 from advisor.validate.device_report import SCHEMA, device_document, device_report
 from advisor.validate.device_show import device_shown
@@ -226,6 +227,24 @@ def test_permission_that_is_lost_after_the_attempt_is_told():
     assert all(c.call is None for c in found.counts)
 
 
+@pytest.mark.parametrize("error", [OSError(28, "No space left on device"), BadInput("a folder must be one's own")])
+def test_an_error_of_counting_leaves_the_times(error):
+    def fails(*_):
+        raise error
+
+    lab = FakeLab()
+    lab.count = fails
+    found = lab.run(kernels=("forward",), sizes=(4096,), budget_s=10_000)
+    assert [s for s in found.series if s.samples_ns]
+    assert [m for m in found.missing if "counting was not possible" in m and str(error) in m]
+    assert found.uncounted == ""
+    lab = FakeLab()
+    lab.attempt = fails
+    found = lab.run(kernels=("forward",), sizes=(4096,), budget_s=10_000)
+    assert str(error) in found.uncounted
+    assert [s for s in found.series if s.samples_ns]
+
+
 def test_what_the_program_had_no_time_for_says_so_and_the_rest_is_kept():
     late = NoCounters("no time was left within 40 s", MORE_TIME, everywhere=False)
 
@@ -297,7 +316,7 @@ def test_time_is_kept_for_counters_where_an_attempt_got_some():
 def test_counters_are_tried_once_before_anything_is_timed_and_what_a_start_takes_is_told():
     lab = FakeLab(lambda p, c: 1e6)
     found = lab.run(kernels=("forward",), sizes=(512, 4096), budget_s=100)
-    assert lab.attempts == [ATTEMPT_S - 5.0]  # until the end of getting ready, two fifths of the budget
+    assert lab.attempts == [READY_SHARE * 100]
     assert [(one.what, one.asked > 0) for one in found.programs] == [
         ("tried", False),
         ("counted", True),
