@@ -7,7 +7,6 @@ import itertools
 import math
 from collections.abc import Sequence
 
-from advisor.device import is_device
 from advisor.records import Choice, Problem, Verdict
 from advisor.search.borders import BOUND, bracket, cell, crossing, fewest, log_ratio
 from advisor.search.known import same_program
@@ -100,7 +99,7 @@ def cross(run: Run) -> None:
     heats = crossings(run.verdicts)
     if heats:
         run.progress.stage("crossings", len(heats))
-    until = run.deadline_before(kept_after(is_device(run.request.machine.limits_id)))
+    until = run.deadline_before(kept_after(run.request))
     took = 0.0
     for heat in heats:
         if run.out_of_time(until):

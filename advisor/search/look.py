@@ -108,8 +108,14 @@ class Hunt(NamedTuple):
         return most_looks(self.run, self.place)
 
 
+def most_in_all(run: Run, place: Place) -> int:
+    """First looks at most at a problem, those on top at the knobs of a device's best included."""
+    more = nearby.ON_DEVICE if on_device(run) and not run.request.options.quick else 0
+    return min(len(place.choices), most_looks(run, place) + more)
+
+
 def most_looks(run: Run, place: Place) -> int:
-    """First looks at most at a problem."""
+    """First looks at most that the share of trials allows."""
     request = run.request
     device, prior, quick = on_device(run), place.prior is not None, request.options.quick
     return most_trials(request.spec, place.problem, len(place.choices), quick=quick, device=device, prior=prior)
@@ -299,7 +305,7 @@ def _most_beside(hunt: Hunt) -> int:
     """First looks at most when those beside the best have been taken: on a device, where a look is cheap, enough for
     every knob and every two of them."""
     looks = hunt.run.looks.get(hunt.place.problem, {})
-    found = costs(list(looks.values())) if on_device(hunt.run) else None
+    found = costs(list(looks.values())) if on_device(hunt.run) and not hunt.run.request.options.quick else None
     cheap = found is not None and found.look_s <= nearby.CHEAP_S
     return len(looks) + nearby.ON_DEVICE if cheap else hunt.most
 

@@ -7,17 +7,19 @@ import statistics
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from advisor.device import is_device
 from advisor.kernels.spec import KernelSpec
 from advisor.records import Measurement, Problem
 from advisor.search.protocol import RACE_SAMPLE_S
 from advisor.search.race import LEAST_ROUNDS
+from advisor.search.request import Request
 from advisor.search.seeds import call_s
 
 CROSSING_SHARE = 0.08
 """Of the whole budget, kept for placing borders after all problems are done."""
 
 STOLEN_SHARE = 0.1
-"""Of the whole budget, kept for the winners beside a busy neighbour; on a device there is none, and nothing is kept."""
+"""Of the whole budget, kept for what comes last: the winners beside a busy neighbour, or their energy on a device."""
 
 RACE_SHARE = 0.4
 """Of a problem's time, kept for its race. Without a race the best-looking is 2 to 6 % off from noise alone."""
@@ -71,13 +73,20 @@ def is_large(spec: KernelSpec, problem: Problem, device: bool = False) -> bool:
     return device or call_s(spec, problem) >= LARGE_S
 
 
-def kept_after(device: bool) -> float:
-    """The share of the budget for what comes after the borders."""
-    return 0.0 if device else STOLEN_SHARE
+def kept_after(request: Request) -> float:
+    """The share of the budget for what comes after the borders. A device has no busy neighbour, and its search has more
+    use for the time than energy that is not asked for."""
+    spared = is_device(request.machine.limits_id) and request.options.objective != "efficiency"
+    return 0.0 if spared else STOLEN_SHARE
 
 
 def time_slice(
-    now: float, deadline: float, spec: KernelSpec, problems: Sequence[Problem], device: bool = False
+    now: float,
+    deadline: float,
+    spec: KernelSpec,
+    problems: Sequence[Problem],
+    device: bool = False,
+    kept: float = STOLEN_SHARE,
 ) -> Slice:
     """The time of the first of the problems still to do; what it leaves goes to those after it.
 
@@ -86,10 +95,11 @@ def time_slice(
         spec: predicts what a look costs.
         problems: still to do, in order.
         device: whether calls run on one.
+        kept: share for what comes after the borders.
     """
     if math.isinf(deadline):
         return Slice(math.inf, math.inf)
-    left = max(0.0, deadline - now) * (1 - CROSSING_SHARE - kept_after(device))
+    left = max(0.0, deadline - now) * (1 - CROSSING_SHARE - kept)
     weights = [weight(spec, problem, device) for problem in problems]
     share = left * weights[0] / sum(weights)
     return Slice(now + share * (1 - RACE_SHARE), now + share)
@@ -105,7 +115,7 @@ def most_trials(
     prior: bool = False,
 ) -> int:
     """How many first looks a search may take, beside a `prior` of a smaller n or without."""
-    least = LEAST_TRIALS if not device else LEAST_AFTER if prior else LEAST_ON_DEVICE
+    least = LEAST_TRIALS if quick or not device else LEAST_AFTER if prior else LEAST_ON_DEVICE
     share = LARGE_SHARE if is_large(spec, problem, device and prior) else SMALL_SHARE
     cap = max(least, math.ceil(space_size * share * (0.5 if quick else 1.0)))
     return min(space_size, cap)

@@ -22,9 +22,18 @@ from advisor.search.features import Array
 from advisor.search.finalists import finalists
 from advisor.search.known import FAILED, Incumbents, past, same_program
 from advisor.search.log import Log
-from advisor.search.look import Place, load, most_looks, on_device, search
+from advisor.search.look import Place, load, most_in_all, on_device, search
 from advisor.search.objective import contenders, picked
-from advisor.search.plan import affordable, costs, is_large, least_race_s, most_samples, time_slice
+from advisor.search.plan import (
+    Slice,
+    affordable,
+    costs,
+    is_large,
+    kept_after,
+    least_race_s,
+    most_samples,
+    time_slice,
+)
 from advisor.search.race import LEAST_ROUNDS, Heat
 from advisor.search.reach import beyond, within_reach
 from advisor.search.request import NO_CHOICE, Outcome, Progress, Report, Request, Silent, check
@@ -158,13 +167,13 @@ def one(run: Run, problem: Problem, before: Neighbour | None, left: Sequence[Pro
         run.reports.append(Report(problem, 0, 0, NO_CHOICE, 0.0))
         return before
     size = len(place.choices)
-    run.progress.stage(f"n={problem.n}", most_looks(run, place))
+    run.progress.stage(f"n={problem.n}", most_in_all(run, place))
     run.progress.seconds_left(None if run.deadline == math.inf else max(0.0, run.deadline - begun))
     report = Report(problem, size, 0, "interrupted", 0.0)
     run.reports.append(report)
     _build_ahead(run, place)
     load(run, place)
-    share = time_slice(run.clock(), run.deadline, run.request.spec, left, on_device(run))  # loading is for all of them
+    share = _share(run, left)
     found = search(run, place, share.search_until)
     looked, looked_s = len(run.looks.get(problem, {})), run.clock() - begun
     exhaustive = run.request.options.exhaustive
@@ -176,6 +185,12 @@ def one(run: Run, problem: Problem, before: Neighbour | None, left: Sequence[Pro
         run.notes.append(f"n = {problem.n}: {unraced(list(run.looks.get(problem, {}).values()))}")
     run.verdicts += [verdict] if verdict else []
     return Neighbour(place.choices, found.belief, found.work, verdict or (before.verdict if before else None))
+
+
+def _share(run: Run, left: Sequence[Problem]) -> Slice:
+    """The time of the first of the problems left, from now: compiling and loading before were for all of them."""
+    spec, kept = run.request.spec, kept_after(run.request)
+    return time_slice(run.clock(), run.deadline, spec, left, on_device(run), kept)
 
 
 def _build_ahead(run: Run, place: Place) -> None:

@@ -2,13 +2,13 @@
 
 import pytest
 from device_tables import gpu, whole
-from fake import synthetic_noise
+from fake import fake_machine, synthetic_noise
 from h200_model import FORWARD, FUSED, PLAIN, SIZES, TOOLS, Attention, Gpu, forward_us, fused_us, times
 
 from advisor.kernels.gpu.device import machine_of
 from advisor.search import behind, nearby
 from advisor.search.log import Log
-from advisor.search.plan import time_slice
+from advisor.search.plan import STOLEN_SHARE, kept_after, time_slice
 from advisor.search.request import Options, Request, Silent
 from advisor.search.run import Run
 from advisor.search.space import space
@@ -197,5 +197,10 @@ def test_beside_the_best_are_its_knobs_in_siblings_then_one_step_then_two():
 
 
 def test_nothing_is_kept_for_a_busy_neighbour_on_a_device():
-    device, cpu = (time_slice(0.0, 100.0, SPEC, [at(64)], there).race_until for there in (True, False))
-    assert (device, cpu) == (pytest.approx(92.0), pytest.approx(82.0))
+    request = asked(FUSED, SIZES)
+    thrifty = request._replace(options=request.options._replace(objective="efficiency"))
+    cpu = request._replace(machine=fake_machine())
+    kept = [kept_after(one) for one in (request, thrifty, cpu)]
+    assert kept == [0.0, STOLEN_SHARE, STOLEN_SHARE]
+    ends = [time_slice(0.0, 100.0, SPEC, [at(64)], True, share).race_until for share in kept]
+    assert ends == pytest.approx([92.0, 82.0, 82.0])

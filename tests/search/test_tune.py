@@ -392,3 +392,10 @@ def test_at_least_two_dozen_trials_and_never_more_than_the_space():
     assert most_trials(SPEC, SPEC.problem(64), 30, quick=False) == 24
     assert most_trials(SPEC, SPEC.problem(64), 600, quick=False) == 75
     assert most_trials(SPEC, SPEC.problem(16384), 600, quick=False) <= 50
+
+
+def test_a_device_has_more_looks_unless_it_is_quick():
+    small = SPEC.problem(64)
+    assert most_trials(SPEC, small, 100, device=True) == 48
+    assert most_trials(SPEC, small, 100, device=True, prior=True) == 32
+    assert most_trials(SPEC, small, 100, device=True, prior=True, quick=True) == 24
