@@ -88,14 +88,10 @@ def whole():
     It has a first launch, then of each trial three calls, each a mark and a launch of every entry of its program, all
     with the figures of one recorded launch.
     """
-    text = gzip.decompress((RECORDED / "decode_cuda.csv.gz").read_bytes()).decode()
-    lines = text.splitlines(keepends=True)
-    first = next(i for i, line in enumerate(lines) if line.startswith('"0"'))
+    head, row = _first()
     return f"""
-cells = {lines[first].strip()!r}.strip('"').split('","')
-def row(name, blocks):
-    return '"' + '","'.join([*cells[:4], name, *cells[5:8], f"({{blocks}}, 1, 1)", *cells[9:]]) + '"' + chr(10)
-say({"".join(lines[:first])!r} + row("advisor_start", 1))
+{row}
+say({head!r} + row("advisor_start", 1))
 times(time.monotonic(), time.monotonic())
 for number, line in enumerate(trials, 1):
     program = json.loads(line)["trial"]["program"]
@@ -105,7 +101,71 @@ ran([{{"reply": {{"status": "ok", "conditions": {{"counted": 3}}}}}}] * len(tria
 """
 
 
+def _first():
+    """What a page has before its rows, and the source of a function that makes a row, with recorded figures."""
+    text = gzip.decompress((RECORDED / "decode_cuda.csv.gz").read_bytes()).decode()
+    lines = text.splitlines(keepends=True)
+    first = next(i for i, line in enumerate(lines) if line.startswith('"0"'))
+    cells = lines[first].strip().strip('"').split('","')
+    made = f"""
+def row(name, blocks):
+    cells = {cells!r}
+    return '"' + '","'.join([*cells[:4], name, *cells[5:8], f"({{blocks}}, 1, 1)", *cells[9:]]) + '"' + chr(10)
+"""
+    return "".join(lines[:first]), made
+
+
 def _mark(row, number):
     cells = row.rstrip("\n").strip('"').split('","')
     cells[4], cells[8] = "advisor_mark", f"({number}, 1, 1)"
     return '"' + '","'.join(cells) + '"\n'
+
+
+_PROFILE = """import contextlib, json, os, sys
+sys.path.extend({places!r})
+import device_driver
+_launch, _within = device_driver.MadeUpDriver.launch, []
+def launch(self, functions, geometry, arrays):
+    if _within:
+        with open(os.environ["MADE_UP_LAUNCHES"], "a") as file:
+            for name, extent in zip(functions, geometry.extents):
+                file.write(json.dumps([name, extent[0][0]]) + "\\n")
+    if len(arrays):
+        _launch(self, functions, geometry, arrays)
+device_driver.MadeUpDriver.launch = launch
+@contextlib.contextmanager
+def profile():
+    _within.append(True)
+    yield
+    _within.clear()
+"""
+
+
+def profiler(folder):
+    """What stands for CuPy's profiler in the counted program of a made-up GPU: it notes the launches in its range.
+
+    Args:
+        folder: on PYTHONPATH.
+
+    Returns:
+        The variable that says where to.
+    """
+    (folder / "cupyx").mkdir()
+    (folder / "cupyx" / "__init__.py").write_text("")
+    here = str(Path(__file__).resolve().parent)
+    (folder / "cupyx" / "profiler.py").write_text(_PROFILE.format(places=[here, os.path.join(here, "kernels", "gpu")]))
+    return {"MADE_UP_LAUNCHES": str(folder / "launches")}
+
+
+def running():
+    """The body of an ncu that really runs the program, and has a row for each launch that its profiler noted."""
+    head, row = _first()
+    return f"""
+import subprocess
+noted = os.environ["MADE_UP_LAUNCHES"]
+open(noted, "w").close()
+done = subprocess.run(words[words.index("--log-file") + 2 :])
+{row}
+say({head!r} + "".join(row(*json.loads(line)) for line in open(noted)))
+sys.exit(done.returncode)
+"""

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import time
 
+import fake_ncu
 import pytest
 from commanding import Site, workers_of
 from devices import variables
@@ -85,3 +87,25 @@ def test_a_made_up_gpu_is_validated_by_the_command(site, tmp_path):
     (decode,) = [f for f in found["findings"] if f["finding"] == "decode's time grows with n"]
     assert decode["verdict"] == "not testable here"
     assert done.status == (3 if found["missing"] else 0), done.err
+
+
+@pytest.mark.slow
+def test_a_made_up_gpu_is_counted_by_one_program_for_all_kernels(site, tmp_path):
+    """All of it is real but the device and ncu, which runs the program that it is given and tells its launches."""
+    folder, calls = fake_ncu.install(tmp_path / "bin", fake_ncu.running())
+    made_up = variables(tmp_path)
+    noted = fake_ncu.profiler(tmp_path / "made-up-14.2.0")
+    path = f"{folder}:{os.environ['PATH']}"
+    asked = ("validate", "--device", "cuda:0", "--kernel", "forward,backward", "--n", "16", "--json")
+    done = site.advisor(*asked, "--budget", "40s", **made_up, **noted, PATH=path)
+    found = json.loads(done.out)
+    counted = [c for c in found["counts"] if c["call"]]
+    assert {c["kernel"] for c in counted} == {"forward", "backward"}, done.err
+    assert all(c["call"]["dram_read_bytes"] > 0 for c in counted)
+    told = [json.loads(line) for line in calls.read_text().splitlines()]
+    assert len([words for words in told if words != ["--version"]]) == 2, "the attempt and one program"
+    assert [(one["what"], one["asked"]) for one in found["programs"]] == [("tried", 0), ("counted", len(counted))]
+    assert all(0 < one["start"]["start_s"] < one["seconds"] for one in found["programs"])
+    names = {c["variant"]: [k["name"] for k in c["kernels"]] for c in counted}
+    assert names["packed"] == ["forward_packed"]
+    assert len(names["gk_atomic_packed"]) > 1
