@@ -16,6 +16,7 @@ from typing import NamedTuple
 from advisor import codec
 from advisor.errors import BadInput
 from advisor.kernels.pools import of_trial
+from advisor.policy.between import Stretch, third
 from advisor.policy.store import with_id
 from advisor.records import (
     OBJECTIVES,
@@ -42,7 +43,7 @@ from advisor.search.objective import LOOK_NOISE, Figures, best, joules_of, of_ra
 from advisor.search.protocol import is_contended, noisy_samples
 from advisor.search.run import value_of
 from advisor.search.samples import summary
-from advisor.search.settled import THIN, is_settled, weight
+from advisor.search.settled import THIN, is_settled, ranks, weight
 
 DEPENDS = ("source_hash", "compiler", "openmp", "kernel")
 """What makes a row stale when it changes. Source: design.md, "Identity"."""
@@ -352,9 +353,7 @@ def best_at(process: Process | None, n: int, evidence: Evidence) -> Choice | Non
     """
     if counts_for(evidence.finals[n].winner, process):
         return _under(evidence.finals[n].winner, process)
-    raced = {c: ns for c, ns in _raced(n, evidence).items() if counts_for(c, process)}
-    looks = {c: value for c, t in evidence.looks.get(n, {}).items() if (value := value_of(t))}
-    looks = {c: value for c, value in looks.items() if counts_for(c, process)}
+    raced, looks = _own_times(process, n, evidence)
     if any(choice.process == process for choice in raced):
         times = {**_expected(looks, raced), **raced}
     else:
@@ -363,6 +362,13 @@ def best_at(process: Process | None, n: int, evidence: Evidence) -> Choice | Non
         return None  # one-thread choices alone say nothing about this process part
     best = min(times, key=lambda c: (times[c], c.team.threads if c.team else 0, codec.digest(c)))
     return _under(best, process)
+
+
+def _own_times(process: Process | None, n: int, evidence: Evidence) -> tuple[dict[Choice, float], dict[Choice, float]]:
+    """What was raced and what was looked at, at a tuned n, of the choices that count for a process part, in ns."""
+    raced = {c: ns for c, ns in _raced(n, evidence).items() if counts_for(c, process)}
+    looks = {c: value for c, t in evidence.looks.get(n, {}).items() if (value := value_of(t))}
+    return raced, {c: value for c, value in looks.items() if counts_for(c, process)}
 
 
 def _raced(n: int, evidence: Evidence) -> dict[Choice, float]:
@@ -465,14 +471,42 @@ def _rows(
     known = {choice: _with_looks(choice, points.get(choice, {}), races.evidence) for _, choice in picks}
     rows: list[Row] = []
     low = picks[0][0] if picks else 0
+
+    def add(choice: Choice, low: int, end: int) -> int:
+        points_of = known.get(choice) or _with_looks(choice, points.get(choice, {}), races.evidence)
+        rows.append(Row(low, end - 1, choice, _kept(points_of, low, end - 1), depends))
+        return end
+
     for i, (n, choice) in enumerate(picks):
-        if i + 1 < len(picks) and picks[i + 1][1] == choice:
-            continue
         after = picks[i + 1] if i + 1 < len(picks) else None
-        border = n + 1 if after is None else _border((n, choice), after, known, races)
-        rows.append(Row(low, border - 1, choice, _kept(known[choice], low, border - 1), depends))
-        low = border
+        if after is not None and after[1] == choice:
+            continue
+        between = None if after is None else _between((n, choice), after, races)
+        if between is not None:
+            low = add(choice, low, between.first)
+            low = add(between.choice, low, between.end)
+        else:
+            low = add(choice, low, n + 1 if after is None else _border((n, choice), after, known, races))
     return tuple(rows)
+
+
+def _between(left: tuple[int, Choice], right: tuple[int, Choice], races: _Races) -> Stretch | None:
+    """What is taken between two tuned n instead of both their choices, if anything; of other objectives than time no
+    more is known than of the two."""
+    if races.objective != "latency":
+        return None
+    ends, raced = [], set[Choice]()
+    for n, choice in (left, right):
+        own, looks = _own_times(races.process, n, races.evidence)
+        if not own:
+            return None
+        raced |= {races.same(one) for one in own}
+        ends.append((n, choice, {races.same(c): ns for c, ns in {**_expected(looks, own), **own}.items()}))
+    found = third(ends[0], ends[1], raced, _measured((left[0], right[0]), races))
+    exists = races.exists
+    if found is None or exists is None or (exists(found.choice, found.first) and exists(found.choice, found.end - 1)):
+        return found
+    return None
 
 
 def _kept(points: dict[int, Point], low: int, high: int) -> tuple[Point, ...]:
@@ -480,6 +514,16 @@ def _kept(points: dict[int, Point], low: int, high: int) -> tuple[Point, ...]:
     first = max((n for n in points if n < low), default=low)
     last = min((n for n in points if n > high), default=high)
     return tuple(points[n] for n in sorted(points) if first <= n <= last)
+
+
+def _measured(ends: tuple[int, int], races: _Races) -> dict[int, dict[Choice, float]]:
+    """Times in ns of the races between two n, the latest of each choice."""
+    found: dict[int, dict[Choice, float]] = {}
+    for race in races.evidence.races:
+        if ends[0] < race.problem.n < ends[1]:
+            own = {races.same(s.choice): s.summary.p25_ns for s in race.standings if s.summary and ranks(s)}
+            found.setdefault(race.problem.n, {}).update(own)
+    return found
 
 
 # --- borders ---
