@@ -20,7 +20,7 @@ from advisor.answers import Answer
 from advisor.errors import BadInput
 from advisor.gather import by_rule, files, further, group, groups, is_for, most_won, read, rules
 from advisor.paths import machine_dir
-from advisor.ranges import answering, default_answer, start_with, wins
+from advisor.ranges import answering, default_answer, expected_ns, for_objective, start_with, wins
 from advisor.site import Site, describe_file, describe_here, device_here, running_memory_policy, running_process, share
 
 TYPE_CHECKING = False
@@ -206,9 +206,17 @@ class Policy:
         usable = [pair for pair in won if pair[1].basis != "DEFAULT"]
         if usable:
             return _started(*usable[0])
-        found_times = [_time(own, n), *(_time(answer, n) for _, answer in answers)]
-        first = answering(found_times, 0)
+        running = [section for section, _ in answers if is_for(section["process"], self.site)]
+        own_ns = self._time(running[0], own, n) if running else float("inf")
+        first = answering([own_ns, *(self._time(section, answer, n) for section, answer in answers)], 0)
         return _started(*answers[first - 1]) if first else own
+
+    def _time(self, section: Json, answer: Answer, n: int) -> float:
+        """Measured or expected time of what a section says; infinite where none is known or it does not answer."""
+        if answer.basis == "DEFAULT" or self.site.part:
+            return float("inf")
+        told, objective = for_objective(section, self.site.objective)
+        return answer.expected_ns or expected_ns(self.site, told, n, objective) or answer.estimate(n) or float("inf")
 
     def _best_by_rule(self, own: Answer, kernel: str, n: int, axes: dict[str, Any]) -> Answer:
         """What `best` says of a shape that was not tuned, where there is no rule for the running process part."""
@@ -299,12 +307,6 @@ def _shared_default(outside: list[Answer], careful: Answer) -> Answer:
 def _started(section: Json, answer: Answer) -> Answer:
     """The answer of another process part, with how to start the process."""
     return answer._replace(why=f"{answer.why}; {start_with(section['process'])}")
-
-
-def _time(answer: Answer, n: int) -> float:
-    """Measured or interpolated time, infinite where none is known."""
-    time = answer.expected_ns or answer.estimate(n)
-    return float("inf") if time is None else time
 
 
 def _label(key: Key) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 
 from advisor import doubts
-from advisor.answers import Answer
+from advisor.answers import Answer, interpolated
 from advisor.carried import basis_of, carried, is_carried, is_published, of_row, points_of, region_of
 from advisor.errors import PlacementError
 from advisor.installed import ABSENT, compiler_is_absent, installed, library_of, nvrtc, package_of
@@ -383,6 +383,16 @@ def _times(site: Site, section: Json, objective: str) -> dict[int, float]:
     """Measured times of what a section says at its tuned n."""
     found = {n: _row_ns(site, section, n, objective) for n in section["tuned_n"]}
     return {n: time for n, time in found.items() if time}
+
+
+def expected_ns(site: Site, section: Json, n: int, objective: str) -> float | None:
+    """Time in ns of what a section says at n, on lines between what it says at the tuned n around; None where that is
+    not known.
+
+    For telling process parts apart: the choice of a row need not have been measured at both ends, and one of which
+    nothing is known there must not lose to one that is known to be slow.
+    """
+    return interpolated(tuple(sorted(_times(site, section, objective).items())), n)
 
 
 def _hints(site: Site, section: Json, others: list[Json], objective: str) -> Hints:

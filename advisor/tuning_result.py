@@ -80,9 +80,10 @@ def _won(section: Section, n: int) -> bool:
 
 
 def _expected(section: Section, n: int) -> float:
-    row = next((row for row in section.rows if row.low <= n <= row.high), None)
-    known = () if row is None else tuple((point.n, point.summary.p25_ns) for point in row.points)
-    return interpolated(known, n) or math.inf
+    """Time of what a section says, on lines between its tuned n, as `ranges.expected_ns`; infinite where not known."""
+    of = {(row.low, row.high): {p.n: p.summary.p25_ns for p in row.points} for row in section.rows}
+    known = ((at, ns) for at in section.tuned_n for (low, high), ns in of.items() if low <= at <= high and at in ns)
+    return interpolated(tuple((at, ns[at]) for at, ns in known), n) or math.inf
 
 
 def missing(outcome: Outcome, request: Request, table: Table | None) -> tuple[str, bool]:

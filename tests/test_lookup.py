@@ -13,6 +13,7 @@ from advisor.lookup import Policy
 from advisor.policy.learn import Beside, learn, with_heldout
 from advisor.records import pairs
 from advisor.topology.placement import evaluate
+from advisor.tuning_result import best_section
 
 ODD = [0, -1, 1.5, float("nan"), float("inf"), None, "4096", 10**30, True, [1], {}, object()]
 
@@ -484,6 +485,18 @@ def test_the_best_process_part_can_be_asked_for(home):
     assert policy.best("decode", 7) is policy.choose("decode", 7)
     assert policy.best("nothing", 64).basis == "DEFAULT"
     assert policy.best("decode", None).basis == "DEFAULT"
+
+
+def test_a_process_part_of_which_little_is_known_does_not_lose_to_one_that_is_known_to_be_slow(home):
+    """Between two tuned n the plain part's choices change and neither was measured at both; the passive part's one
+    choice was, and is ten times as slow at both."""
+    slow = choice(threads=2, process=PASSIVE)
+    raced = [race(64, {TWO: 400.0, slow: 4000.0}), race(1024, {FOUR: 3000.0, slow: 30000.0})]
+    made = learn(machine(), raced, [], MADE)
+    write(home, made)
+    for n in (65, 200, 1023):
+        assert Policy.load().best("decode", n).wait_policy == "default"
+        assert best_section(made, n).process.wait_policy == "default"
 
 
 def test_the_running_process_part_is_kept_when_none_is_faster(home):
