@@ -337,14 +337,25 @@ def _program(run: Run, jobs: Sequence[Job], asked: Asked, by: tuple[Lab, Kept], 
     start = came.starts[0] if came.starts else None
     kept.programs.append(Program(asked.what, start, len(cold), run.clock() - begun))
     failed: dict[str, list[str]] = {}
+    more = _more(run, start, len(cold), limit_s)
     for one, outcome in zip(asked.wanted, came.each, strict=True):
-        asked.into.append(_counted(_job(jobs, one), one, outcome))
+        told = outcome
         if isinstance(outcome, NoCounters):
-            told = "; ".join(filter(None, [outcome.reason, outcome.remedy]))
-            failed.setdefault(told, []).append(f"{one.cell.name} n={one.problem.n}")
-            if outcome.everywhere and outcome.remedy != MORE_TIME:
+            late = outcome.remedy == MORE_TIME
+            told = outcome._replace(reason=f"{outcome.reason}; {more}") if late else outcome
+            failed.setdefault(told.reason, []).append(f"{one.cell.name} n={one.problem.n}")
+            if outcome.everywhere and not late:
                 kept.uncounted, kept.remedy = outcome.reason, outcome.remedy
+        asked.into.append(_counted(_job(jobs, one), one, told))
     run.found.missing += [f"not {asked.what}: {', '.join(of)}: {reason}" for reason, of in failed.items()]
+
+
+def _more(run: Run, start: Start | None, asked: int, limit_s: float) -> str:
+    """The budget in which a program would have counted all that it was asked, at the pace that it had."""
+    if start is None:
+        return f"give --budget {_budget(run, run.budget_s + limit_s / COUNT_SHARE)}"
+    pace_s = max(0.0, limit_s - start.cost_s) / max(1, start.choices)
+    return f"give --budget {_budget(run, run.budget_s + pace_s * (asked - start.choices) / COUNT_SHARE)}"
 
 
 def _job(jobs: Sequence[Job], one: Wanted) -> Job:
