@@ -27,12 +27,14 @@ load_matrices (ldmatrix); shared_at(address) for an address of __cvta_generic_to
 memcpy, its commit and wait do nothing. Names that NVRTC has not (INFINITY, uint32_t, std::) do not compile here either.
 """
 
+import atexit
 import ctypes
 import functools
 import os
 import re
 import shutil
 import subprocess
+import tempfile
 from typing import NamedTuple
 
 import numpy as np
@@ -46,7 +48,9 @@ from advisor.kernels.variant import knob_sets
 from advisor.sources import short_hash
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-HEADERS = ("threads.h", "intrinsics.h", "tiles.h")
+COMMON, HEADERS = ("threads.h", "intrinsics.h"), ("tiles.h",)
+"""Headers that know no macro of a variant, and those that do."""
+FLAGS = ("-std=c++17", "-O1", "-fno-ipa-reference", "-U_FORTIFY_SOURCE", "-fno-gnu-unique", "-w", "-fPIC", f"-I{HERE}")
 
 needs_compiler = pytest.mark.skipif(shutil.which("g++") is None, reason="no g++ here")
 
@@ -208,11 +212,30 @@ def compiled(folder, source, macros, symbols):
     head = "".join(f'#include "{header}"\n' for header in HEADERS)
     with open(f"{name}.cpp", "w", encoding="utf-8") as file:
         file.write(f"{head}{source}\n{RUN.replace('CASES', cases)}")
-    flags = ["-std=c++17", "-O1", "-fno-ipa-reference", "-U_FORTIFY_SOURCE", "-fno-gnu-unique"]
-    flags += ["-w", "-shared", "-fPIC", f"-I{HERE}"]
-    command = ["g++", *flags, *macros, f"{name}.cpp", "-o", f"{name}.so"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr[:3000]
+    _compile(*macros, "-include", _common(), "-shared", f"{name}.cpp", "-o", f"{name}.so")
     run = ctypes.CDLL(f"{name}.so").run
     run.restype = ctypes.c_char_p
     return run
+
+
+@functools.cache
+def _common():
+    """The headers of all kernels, compiled once a process: half of the time that one kernel takes."""
+    path = os.path.join(_folder(), "common.h")
+    with open(path, "w", encoding="utf-8") as file:
+        file.writelines(f'#include "{header}"\n' for header in COMMON)
+    _compile("-x", "c++-header", path, "-o", f"{path}.gch")
+    return path
+
+
+@functools.cache
+def _folder():
+    """A folder that goes when the process ends."""
+    folder = tempfile.TemporaryDirectory(prefix="emulation-")
+    atexit.register(folder.cleanup)
+    return folder.name
+
+
+def _compile(*words):
+    done = subprocess.run(["g++", *FLAGS, *words], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[:3000]
