@@ -212,11 +212,12 @@ class Policy:
         return _started(*answers[first - 1]) if first else own
 
     def _time(self, section: Json, answer: Answer, n: int) -> float:
-        """Measured or expected time of what a section says; infinite where none is known or it does not answer."""
+        """Time of what a section says: measured, or on lines between n at which that very choice was, else between what
+        it says at the tuned n around; infinite where none is known or it does not answer."""
         if answer.basis == "DEFAULT" or self.site.part:
             return float("inf")
         told, objective = for_objective(section, self.site.objective)
-        return answer.expected_ns or expected_ns(self.site, told, n, objective) or answer.estimate(n) or float("inf")
+        return answer.expected_ns or answer.estimate(n) or expected_ns(self.site, told, n, objective) or float("inf")
 
     def _best_by_rule(self, own: Answer, kernel: str, n: int, axes: dict[str, Any]) -> Answer:
         """What `best` says of a shape that was not tuned, where there is no rule for the running process part."""

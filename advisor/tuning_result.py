@@ -80,10 +80,17 @@ def _won(section: Section, n: int) -> bool:
 
 
 def _expected(section: Section, n: int) -> float:
-    """Time of what a section says, on lines between its tuned n, as `ranges.expected_ns`; infinite where not known."""
+    """Time of what a section says at n, as `Policy.best` has it; infinite where none is known."""
+    row = next((row for row in section.rows if row.low <= n <= row.high), None)
+    own = () if row is None else tuple((point.n, point.summary.p25_ns) for point in row.points)
+    return interpolated(own, n) or interpolated(_curve(section), n) or math.inf
+
+
+def _curve(section: Section) -> tuple[tuple[int, float], ...]:
+    """(n, ns) of what a section says at its tuned n, as far as known."""
     of = {(row.low, row.high): {p.n: p.summary.p25_ns for p in row.points} for row in section.rows}
     known = ((at, ns) for at in section.tuned_n for (low, high), ns in of.items() if low <= at <= high and at in ns)
-    return interpolated(tuple((at, ns[at]) for at, ns in known), n) or math.inf
+    return tuple((at, ns[at]) for at, ns in known)
 
 
 def missing(outcome: Outcome, request: Request, table: Table | None) -> tuple[str, bool]:

@@ -499,6 +499,16 @@ def test_a_process_part_of_which_little_is_known_does_not_lose_to_one_that_is_kn
         assert best_section(made, n).process.wait_policy == "default"
 
 
+def test_a_choice_that_was_measured_at_both_ends_has_its_own_time_and_not_that_of_the_tuned_n(home):
+    """The plain part's choices are good where they are taken and slow at the other end: both are slower at their border
+    than the one of the passive part, as far as each is known."""
+    steady = choice(threads=2, process=PASSIVE)
+    low, high = {ONE: 100.0, FOUR: 900.0, steady: 130.0}, {ONE: 9000.0, FOUR: 1000.0, steady: 1300.0}
+    made = learn(machine(), [race(64, low), race(1024, high)], [], MADE)
+    write(home, made)
+    assert Policy.load().best("decode", 256).wait_policy == best_section(made, 256).process.wait_policy == "passive"
+
+
 def test_the_running_process_part_is_kept_when_none_is_faster(home):
     write(home, table())
     policy = Policy.load()
