@@ -12,9 +12,9 @@ sys.path.append(str(Path(__file__).parents[1] / "kernels" / "gpu"))  # a device 
 
 
 @pytest.fixture(scope="session", autouse=True)
-def own_places(tmp_path_factory):
+def own_places(compiled_once, tmp_path_factory):
     """A cache and a state folder of the test run's own: no table of this machine counts."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("ADVISOR_CACHE", str(tmp_path_factory.mktemp("cache")))
+        patch.setenv("ADVISOR_CACHE", compiled_once)
         patch.setenv("ADVISOR_HOME", str(tmp_path_factory.mktemp("home")))
         yield

@@ -6,7 +6,7 @@ import pytest
 
 
 @pytest.fixture(scope="session", autouse=True)
-def own_cache(tmp_path_factory):
+def own_cache(compiled_once):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("ADVISOR_CACHE", str(tmp_path_factory.mktemp("cache")))
+        patch.setenv("ADVISOR_CACHE", compiled_once)
         yield
