@@ -70,9 +70,6 @@ CORE = SUMMED + RATIOS[:2]
 DETAIL = (SUMMED[0], *RATIOS[2:], *STALLS)
 """What explains it, in passes of its own."""
 
-ONE = SUMMED[1:2]
-"""Enough to see whether counters can be had."""
-
 NAME, GRID, PASSES = "Kernel Name", "Grid Size", "profiler__replayer_passes"
 """Columns of the raw page beside the metrics."""
 
