@@ -181,7 +181,7 @@ def test_what_the_findings_need_most_is_counted_first():
     order = [count_group(p.kernel, role_name(p.kernel, c)) for p, c in lab.asked]
     assert list(dict.fromkeys(order)) == ["forward", "block", "lane", "one_lane", "packed", "tiled"]
     assert len(lab.limits) == 2, "one program for all kernels, and one for what explains"
-    assert {p.n for p, _ in lab.asked if p.kernel == "block"} == {256}
+    assert {p.n for p, _ in lab.asked if p.kernel == "block"} == {4096}
 
 
 def role_name(kernel, choice):
