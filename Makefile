@@ -11,6 +11,9 @@ SPACES ?= ../shared/spaces
 # compile as to download.
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-input --no-compile
 
+# Compiled modules are kept: hundreds of short processes would else compile this package and all that it needs again.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: demo test lint bench soak clean
 
 # A half-made environment is removed again: the next make would take it for a whole one.
