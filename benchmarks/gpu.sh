@@ -12,7 +12,8 @@
 #   counters  what calls move, through ncu                                                              COUNTERS_S 40
 #   cold      the first call of a fresh process, of decode                                              COLD_S 65
 #   verify    `advisor verify` of KERNELS                                                               VERIFY_S 120
-#   show, pack: tables and verdicts; all of it in one file. ship: tables and log into policies/ (POLICIES).
+#   learn     tables again, from the tunes and the races after them; no device is needed
+#   show, pack: tables and verdicts; all of it in one file. ship: tables and log into policies/ (POLICIES), after learn.
 # The chain's figures are one call of under ten minutes: ahead tune chain race regret show pack; those of decode, with
 # KERNELS=decode: tune cold counters race regret show pack.
 set -u
@@ -80,6 +81,7 @@ for one in $parts; do
     TAIL=${SHOW_LINES:-200} say tables 60 "$python" -m benchmarks.gpu show "$out"
     ;;
   pack) tar -czf "${PACK:-$out.tar.gz}" --exclude=./cache -C "$out" . && ls -l "${PACK:-$out.tar.gz}" ;;
+  learn) TAIL=60 say learn 120 "$python" benchmarks/gpu_learn.py "$out" ;;
   ship) "$python" benchmarks/gpu_ship.py "$out" "${POLICIES:-policies/nvidia-h200}" ;;
   *) echo "no such part: $one" >&2; exit 2 ;;
   esac
