@@ -83,7 +83,8 @@ def measure_device(request: Request, machine: Machine, progress: Progress, lab: 
     try:
         kept.cold_start_s = lab.cold_starts()
         with contextlib.ExitStack() as stack:
-            _phases(run, _ready(run, _jobs(request, plans, run, lab, stack), lab, kept), lab, kept)
+            jobs = _jobs(request, plans, run, lab, stack)
+            _phases(run, _ready(run, jobs, lab, kept, stack), lab, kept)
     except KeyboardInterrupt:
         interrupted = True
         found.missing.append("interrupted: what comes after that was not measured")
@@ -155,14 +156,18 @@ def _again(run: Run, jobs: Sequence[Job], until: float) -> None:
 # --- getting ready ---
 
 
-def _ready(run: Run, jobs: Sequence[Job], lab: Lab, kept: Kept) -> list[Job]:
+def _ready(run: Run, jobs: Sequence[Job], lab: Lab, kept: Kept, stack: contextlib.ExitStack[bool | None]) -> list[Job]:
     """List the cells; workers start and compile side by side, and beside them an attempt to count, since nothing is
-    timed yet. Those jobs whose worker was ready in time."""
+    timed yet. Those jobs whose worker was ready in time.
+
+    A worker's process ends with the thread that started it, so the threads live until the stack is closed.
+    """
     run.progress.stage("contexts and compiling", len(jobs))
     run.progress.seconds_left(max(0.0, run.end - run.clock()))
     until = run.clock() + READY_SHARE * run.budget_s
     gpu = run.machine.gpus[0]
     crew = ThreadPoolExecutor(len(jobs) + 1)
+    stack.callback(crew.shutdown, wait=False, cancel_futures=True)
     waited: dict[Future[None], Job] = {}
     tried = crew.submit(_tried, run, jobs, lab, kept, until)
     try:
@@ -176,7 +181,6 @@ def _ready(run: Run, jobs: Sequence[Job], lab: Lab, kept: Kept) -> list[Job]:
     finally:
         if not tried.done():
             kill_running()
-        crew.shutdown(wait=False, cancel_futures=True)
     late = [job for job in jobs if job not in ready]
     run.found.missing += [f"{job.kernel}: no time, its programs were not compiled yet" for job in late]
     return [job for job in jobs if job in ready]

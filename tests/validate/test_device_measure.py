@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import threading
+import time
 from functools import partial
 
 import fake_ncu
@@ -476,3 +478,31 @@ def test_the_document_has_every_table_and_its_samples():
     for words in ("paper: H200", "Steps", "Counted", "reductions", "Findings of the paper", "132 multiprocessors"):
         assert words in text
     assert MACHINE.gpus[0].name in text.splitlines()[0]
+
+
+def test_the_threads_that_started_the_workers_live_as_long_as_they_are_asked():
+    """A worker's process ends with the thread that started it: it would be measured as a crash, or start again."""
+    lab, starters = FakeLab(), {}
+    opened = lab.open
+
+    def watched(gpu, spec, variants):
+        pool = opened(gpu, spec, variants)
+        measure = pool.measure
+
+        def prepare(problem, choices):
+            starters.setdefault(spec.name, threading.current_thread())
+
+        def asked(problem, choice, ask):
+            assert starters[spec.name].is_alive()
+            return measure(problem, choice, ask)
+
+        pool.prepare, pool.measure = prepare, asked
+        return pool
+
+    lab.open = watched
+    found = lab.run(kernels=CHAIN, sizes=(64,), budget_s=100)
+    assert {series.problem.kernel for series in found.series} == set(CHAIN)
+    deadline = time.monotonic() + 10
+    while any(one.is_alive() for one in starters.values()) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert not any(one.is_alive() for one in starters.values())
