@@ -30,7 +30,7 @@ TURN_S = 0.4
 """A variant has as many rounds as fit into so long, at least 5 and at most 16."""
 
 KNOBS, LONG_NS = 6, 2e6
-"""Knob sets of a variant that are looked at, where a call with its defaults takes no longer than this."""
+"""Knob sets of a variant that are looked at besides a tuning's, where a call with its defaults takes no longer."""
 
 SAMPLE_S = 0.001
 
@@ -89,13 +89,13 @@ def own(ground: Ground, problem: Problem) -> dict[str, list[Choice]]:
 
 
 def best(looks: Looks, problem: Problem, choices: list[Choice], seen: Mapping[Choice, float]) -> list[Choice]:
-    """The fastest of a few knob sets and of those that a tuning saw fastest; of a variant whose calls are long its
-    defaults, which stand first."""
-    first = looks.best(problem, choices[:1])
+    """The fastest of a few knob sets and of those that a tuning saw fastest; of a variant whose calls are long the
+    latter and its defaults, which stand first."""
+    first, known = looks.best(problem, choices[:1]), [one for one in choices if one in seen]
+    tuned = likely(seen, known) if known else []
     if first and looks.ns[first[0]] > LONG_NS:
-        return first
-    tuned = [one for one in choices if one in seen]
-    return looks.best(problem, [*spread(choices, KNOBS), *likely(seen, tuned)])
+        return looks.best(problem, [*choices[:1], *tuned])
+    return looks.best(problem, [*spread(choices, KNOBS), *tuned])
 
 
 def rounds(look_ns: float) -> int:

@@ -133,7 +133,8 @@ def field(ground: Ground, left: Tuned, problem: Problem) -> Field:
     ]
     enter(looks.best(problem, likely(known, own), 2), "own")
     for role, some in special(problem, own).items():
-        enter(looks.best(problem, likely(known, some)), role)
+        rivals = spread(some, 1) if role == "naive" else []  # a tuning looks at few of these
+        enter(looks.best(problem, [*likely(known, some), *rivals]), role)
     enter(libraries(ground, looks, problem, choices), "library")
     if not any("own" in told for told in roles.values()):
         raise Refused("; ".join(f"{name}: {why}" for name, why in looks.failed.items()) or "no variant is valid here")

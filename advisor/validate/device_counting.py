@@ -55,8 +55,8 @@ FORWARD_N = 8192
 """Where forward is counted too, after all else, if there is time."""
 
 BLOCK_COUNT_SIZES = (4096, 256)
-"""Where the block may be counted, the best first: as forward, and where the paper counted it. Source: Mullin and Hains,
-section 6.3."""
+"""Where the block may be counted, the best first: as forward, and where the paper counted it. What lies between its
+kernels is a few MB at either, so that the L2 keeps writes uncounted. Source: Mullin and Hains, section 6.3."""
 
 COUNT_CALLS, ROW_S = 8, 0.5
 """What counting one choice is taken to cost: calls (the check, three that warm up, one that is timed, one of a slow

@@ -109,6 +109,7 @@ def block_moves(evidence: DeviceEvidence) -> Case:
     ratio, _, _, n = max(ratios)
     told = "; ".join(f"{name} {quantity(moved, 'B')}: {over_:.2f}x" for over_, name, moved, _ in sorted(ratios)[::-1])
     why = f"the most of these, from {BLOCK_MORE}x on; caches are flushed before every kernel"
+    why += ", and what it writes is not counted while the L2 keeps it"
     good, bad = ratio >= BLOCK_MORE, ratio <= CLEAR
     if good or bad:
         return Case(f"{told} (n={n})", verdict(good), why)

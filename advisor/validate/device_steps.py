@@ -93,10 +93,11 @@ def traffic(free: Role, gk: Role, evidence: DeviceEvidence) -> Case:
     moved, time, ours = found
     more = moved >= MOVES_MORE
     why = f"from {MOVES_MORE}x the bytes on, and slower; {free.name} / {gk.name}"
-    bad = (more and below(time, 1.0)) or moved <= CLEAR
-    return decided(
-        more and above(time, 1.0), bad, (ours, reasons(why, mechanism(evidence, free, gk) if bad else "")), time
-    )
+    bad = below(time, 1.0) or moved <= CLEAR
+    case = ours, reasons(why, mechanism(evidence, free, gk) if bad else "")
+    if not (more or bad):
+        return Case(ours, NOT_TESTABLE, f"{why}; between {CLEAR}x and {MOVES_MORE}x nothing is told of bytes")
+    return decided(more and above(time, 1.0), bad, case, time)
 
 
 def saving(gk: Role, naive: Role, evidence: DeviceEvidence) -> Case:
@@ -108,9 +109,10 @@ def saving(gk: Role, naive: Role, evidence: DeviceEvidence) -> Case:
     saved = moved < 1 / CLEAR
     bad = (saved and above(time, 1.0)) or moved >= CLEAR
     why = f"fewer bytes by {CLEAR}x at least, and faster; {gk.name} / {naive.name}"
-    return decided(
-        saved and below(time, 1.0), bad, (ours, reasons(why, mechanism(evidence, gk, naive) if bad else "")), time
-    )
+    case = ours, reasons(why, mechanism(evidence, gk, naive) if bad else "")
+    if not (saved or bad):
+        return Case(ours, NOT_TESTABLE, f"{why}; bytes within {CLEAR}x of each other tell nothing")
+    return decided(saved and below(time, 1.0), bad, case, time)
 
 
 def _bytes_and_time(new: Role, old: Role, evidence: DeviceEvidence) -> tuple[float, Estimate, str] | Case:

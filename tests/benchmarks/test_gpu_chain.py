@@ -67,14 +67,18 @@ def test_the_knobs_that_a_tuning_saw_fastest_are_looked_at():
     tiled = [one for one in at.choices(problem._replace(regime="warm")) if one.build.variant == "tiled"]
     late = next(one for one in tiled if one not in spread(tiled, gpu_chain.KNOBS))
 
-    def quick(problem, choice):
-        return 1.0 if choice == late else time_ns(problem, choice)
-
     for looks, picked in (({}, False), ({problem: {late: 1.0}}, True)):
-        at = stub_ground(quick, *gpu_chain.KERNELS)
-        data, _ = gpu_chain.measure(at, NOTHING | {"fused": Tuned(None, looks)}, 64)
-        (found,) = (one["choice"] for one in data["variants"] if one["variant"] == "tiled")
-        assert (found == to_json(late)) is picked
+        for usual_ns in (50.0, 2 * gpu_chain.LONG_NS):
+            chosen = knobs_of_tiled(looks, lambda _, one, usual_ns=usual_ns: 1.0 if one == late else usual_ns)
+            assert (chosen == to_json(late)) is picked
+
+
+def knobs_of_tiled(looks, times):
+    """The choice of fused's `tiled` in a row after a tuning with these looks."""
+    at = stub_ground(times, *gpu_chain.KERNELS)
+    data, _ = gpu_chain.measure(at, NOTHING | {"fused": Tuned(None, looks)}, 64)
+    (found,) = (one["choice"] for one in data["variants"] if one["variant"] == "tiled")
+    return found
 
 
 @pytest.mark.parametrize(("look_ns", "rounds"), [(1e3, 16), (16e6, 16), (40e6, 10), (400e6, 5), (4e9, 5)])
@@ -118,6 +122,15 @@ def test_a_step_that_turns_is_faster_at_small_n_and_slower_at_large(ratios, verd
     ]
     found = curve(rows, "GK's step in fused, packed")
     assert (found.verdict, len(found.crossings)) == (verdict, crossings)
+
+
+@pytest.mark.parametrize(("ratios", "verdict"), [((0.45, 0.5), "yes"), ((0.8, 0.5), "in part"), ((0.8, 0.7), "no")])
+def test_a_step_that_halves_the_time_is_not_just_faster(ratios, verdict):
+    rows = [
+        row(n, fused__fused_gv_columns_lane=1000.0 * r, fused__fused_two_atomics_lane=1000.0)
+        for n, r in zip((64, 128), ratios, strict=True)
+    ]
+    assert curve(rows, "GV's step in fused, lane").verdict == verdict
 
 
 @pytest.mark.parametrize(("ratios", "verdict"), [((1.2, 1.3), "yes"), ((1.2, 0.9), "in part"), ((0.9, 1.0), "no")])

@@ -12,6 +12,7 @@ import pytest
 from gpu_fixtures import DECODE
 from gpu_machine_fixtures import FLOOR, MACHINE, TwoKernels, ground
 from gpu_rows import Row
+from gpu_stub_fixtures import stub_ground
 from kernel_race import Refused
 
 from advisor.codec import to_json
@@ -195,3 +196,17 @@ def test_a_lost_context_ends_the_process_and_no_room_does_not():
         at.measure(problem, at.choices(problem)[0], Ask(1, 30.0))
     at = ground(TwoKernels(fails=MemoryError("2 bytes")))
     assert at.measure(problem, at.choices(problem)[0], Ask(1, 30.0)).status == "skipped"
+
+
+def test_the_best_pair_races_though_a_tuning_looked_at_another():
+    problem = gpu_cells.problem_of("fused-f64-P", 2048)
+
+    def time_ns(problem, choice):
+        name = choice.build.variant
+        return 450.0 if name == "pair_tiled" else 7000.0 if name.startswith("pair") else 340.0
+
+    at = stub_ground(time_ns, "fused")
+    seen = {one: 7000.0 for one in at.choices(problem) if one.build.variant == "pair_no_atomic_lane"}
+    found = gpu_race.field(at, gpu_ground.Tuned(None, {problem: seen}), problem)
+    (naive,) = (one.choice.build.variant for one in found.entrants if "naive" in one.roles)
+    assert naive == "pair_tiled"

@@ -277,12 +277,19 @@ def test_the_gk_step_of_fused(ratio, verdict):
 
 @pytest.mark.parametrize(
     ("moved", "time", "verdict"),
-    [(2.0, 1.1, REPRODUCED), (2.0, 0.7, NOT_REPRODUCED), (1.0, 1.2, NOT_REPRODUCED), (1.3, 1.2, NOT_TESTABLE)],
+    [
+        (2.0, 1.1, REPRODUCED),
+        (2.0, 0.7, NOT_REPRODUCED),
+        (1.0, 1.2, NOT_REPRODUCED),
+        (1.2, 0.6, NOT_REPRODUCED),
+        (1.3, 1.2, NOT_TESTABLE),
+    ],
 )
 def test_bytes_and_time_of_the_gk_step(moved, time, verdict):
     counts = [counted("fused", FREE, 4096, (moved, moved)), counted("fused", GK, 4096, (1.0, 1.0))]
-    found = judged(pair(FREE, GK, lambda n: time), counts)
-    assert found["without GK's atomic fused moves more (packed, A kept)"].verdict == verdict
+    found = judged(pair(FREE, GK, lambda n: time), counts)["without GK's atomic fused moves more (packed, A kept)"]
+    assert found.verdict == verdict
+    assert "noisy" not in found.why, "the interval of the time is narrow"
 
 
 @pytest.mark.parametrize(
@@ -290,9 +297,9 @@ def test_bytes_and_time_of_the_gk_step(moved, time, verdict):
 )
 def test_bytes_and_time_of_fused(moved, time, verdict):
     counts = [counted("fused", GK, 4096, (moved, moved)), counted("fused", NAIVE, 4096, (1.0, 1.0))]
-    assert (
-        judged(pair(GK, NAIVE, lambda n: time), counts)["saving bytes saves time (packed, A kept)"].verdict == verdict
-    )
+    found = judged(pair(GK, NAIVE, lambda n: time), counts)["saving bytes saves time (packed, A kept)"]
+    assert found.verdict == verdict
+    assert "noisy" not in found.why
 
 
 def test_crossings_are_interpolated_in_logs():
