@@ -14,6 +14,7 @@ from advisor.records import Choice, Measurement, Problem
 from advisor.search import behind, bounds, nearby
 from advisor.search.features import Array
 from advisor.search.known import NEARBY
+from advisor.search.least import no_time
 from advisor.search.plan import EXCHANGE, LEAST_FINALISTS, WORTH, costs, most_trials
 from advisor.search.run import Run, ranked, value_of
 from advisor.search.sampler import BATCH, FRESH, Batches, ListSampler
@@ -50,6 +51,8 @@ class Place(NamedTuple):
         prior: log time of every choice up to a constant, or None.
         work: the work of a call as far as smaller n tell it; empty when they do not.
         lane: the choice that won at the nearest smaller n, beside whose process part others are only sampled; or None.
+        least: of the seeds, those that a device's n must have looked at before its race says anything.
+        spare_until: until when a device's tool may compile a program for this search, if that is after its end.
     """
 
     problem: Problem
@@ -59,6 +62,8 @@ class Place(NamedTuple):
     prior: Array | None = None
     work: bounds.Work | None = None
     lane: Choice | None = None
+    least: tuple[Choice, ...] = ()
+    spare_until: float = -math.inf
 
 
 class Found(NamedTuple):
@@ -185,13 +190,13 @@ def _seeds(run: Run, place: Place, until: float) -> str:
     left = [choice for choice in place.seeds if choice not in run.looks.get(place.problem, {})]
     begun, known = run.clock(), behind.expected(run, place.problem) if on_device(run) else {}
     for some in _parts(run, left, until):
-        if _seeds_end(run, place, until):
+        if _seeds_end(run, place, some[0], until):
             return "the time is used"
         ready = run.prepare(place.problem, some) or some[:1]
         for choice in sorted(ready, key=lambda one: (*_apart(one, place.default), *group_key(one))):
-            if _seeds_end(run, place, until):
+            if _seeds_end(run, place, choice, until):
                 return "the time is used"
-            if behind.too_dear(run, place.problem, known, choice, until - begun):
+            if choice not in place.least and behind.too_dear(run, place.problem, known, choice, until - begun):
                 continue
             run.look(place.problem, choice)
             run.progress.advance(f"n={place.problem.n}: seeds")
@@ -216,14 +221,16 @@ def _parts(run: Run, seeds: Sequence[Choice], until: float) -> list[list[Choice]
     return [[c for c, made in zip(seeds, builds, strict=True) if turn[made] == k] for k in range(last + 1)]
 
 
-def _seeds_end(run: Run, place: Place, until: float) -> bool:
-    """Whether no seed may be looked at any more. While nothing was raced in this run, two that ran are worth more than
-    their share of the time: with them there is a race, and without one no table."""
+def _seeds_end(run: Run, place: Place, choice: Choice, until: float) -> bool:
+    """Whether this seed may be looked at no more. While nothing was raced in this run, two that ran are worth more than
+    their share of the time: with them there is a race, and without one no table. So is the least of a device's n."""
     ran = [look for look in run.looks.get(place.problem, {}).values() if look.status == "ok"]
-    if run.verdicts or not ran:
-        return run.out_of_time(until if run.verdicts else math.inf)
     race_s = RACED_ROUNDS * sum(look.kernel_s for look in ran[:LEAST_FINALISTS])  # inputs are there by then
-    return run.out_of_time(run.deadline - race_s) or (len(ran) > 1 and run.out_of_time(until))
+    if choice in place.least:
+        return run.out_of_time(run.deadline - race_s)
+    if run.verdicts or not ran:
+        return no_time(run, choice, until if run.verdicts else math.inf, place.spare_until)
+    return run.out_of_time(run.deadline - race_s) or (len(ran) > 1 and no_time(run, choice, until, place.spare_until))
 
 
 def _kept(run: Run, place: Place) -> tuple[bounds.Work, list[int]]:
@@ -292,7 +299,7 @@ def _beside_best(hunt: Hunt, until: float) -> None:
         before = {m.choice: m for m in run.known.nearby.get(problem, ()) if m.choice in wanted}
         run.prepare(problem, [choice for choice in wanted if choice not in before])
         for choice in sorted(wanted, key=group_key):
-            if run.out_of_time(until):
+            if no_time(run, choice, until, hunt.place.spare_until):
                 break
             if choice in before:
                 run.remember(before[choice])
@@ -386,7 +393,7 @@ def _batch(hunt: Hunt, until: float) -> str:
         return "the time is used"
     run.prepare(problem, [choice for _, choice in asked])
     for trial, choice in sorted(asked, key=lambda pair: group_key(pair[1])):
-        if run.out_of_time(until):
+        if no_time(run, choice, until, hunt.place.spare_until):
             return "the time is used"
         _tell(hunt.study, trial, run.look(problem, choice))
         run.progress.advance(f"n={problem.n}: {many(_done(hunt.study), 'look')}")

@@ -31,6 +31,9 @@ LARGE_S, SMALL_SHARE, LARGE_SHARE, LEAST_TRIALS = 1.6e-3, 1 / 8, 1 / 20, 24
 """Trials: at most an eighth of the space, a twentieth where a call is expected to take longer than this and each look
 costs more (one-head decode from n = 16384, one-head forward from 512), but up to two dozen in a small space."""
 
+SPARE_SHARE = 1 / 2
+"""Of the time left that no problem must have, what one more program of a device may take to compile."""
+
 DEVICE_SPEED = 100.0
 """A device is taken for so many times as fast as one CPU: 1 TB/s. To share time by only."""
 
@@ -56,10 +59,14 @@ are long, in spaces of some 300 choices and more; smaller ones: docs/figures.md.
 
 
 class Slice(NamedTuple):
-    """A problem's time on the run's clock: the search ends at `search_until`, its race at `race_until`."""
+    """A problem's time on the run's clock: the search ends at `search_until`, its race at `race_until`.
+
+    What serves all problems, a program that a device's tool compiles, may take until `spare_until` if that is later.
+    """
 
     search_until: float
     race_until: float
+    spare_until: float = -math.inf
 
 
 def weight(spec: KernelSpec, problem: Problem, device: bool = False) -> float:
@@ -87,6 +94,7 @@ def time_slice(
     problems: Sequence[Problem],
     device: bool = False,
     kept: float = STOLEN_SHARE,
+    least: Sequence[float] = (),
 ) -> Slice:
     """The time of the first of the problems still to do; what it leaves goes to those after it.
 
@@ -96,13 +104,28 @@ def time_slice(
         problems: still to do, in order.
         device: whether calls run on one.
         kept: share for what comes after the borders.
+        least: seconds that each of the problems must have; who needs more than its share leaves less to the others.
     """
     if math.isinf(deadline):
         return Slice(math.inf, math.inf)
     left = max(0.0, deadline - now) * (1 - CROSSING_SHARE - kept)
     weights = [weight(spec, problem, device) for problem in problems]
-    share = left * weights[0] / sum(weights)
-    return Slice(now + share * (1 - RACE_SHARE), now + share)
+    share = _first_of(left, weights, least or [0.0] * len(weights))
+    spare = SPARE_SHARE * (left - sum(least)) if least else -math.inf
+    return Slice(now + share * (1 - RACE_SHARE), now + share, now + spare)
+
+
+def _first_of(left: float, weights: Sequence[float], least: Sequence[float]) -> float:
+    """The first one's part of the time left: shared by weight, but each has its least, as far as that goes."""
+    bound: set[int] = set()
+    while len(bound) < len(weights):
+        free = [i for i in range(len(weights)) if i not in bound]
+        unit = max(0.0, left - sum(least[i] for i in bound)) / sum(weights[i] for i in free)
+        more = {i for i in free if unit * weights[i] < least[i]}
+        if not more:
+            return unit * weights[0] if 0 in free else least[0]
+        bound |= more
+    return least[0]
 
 
 def most_trials(

@@ -12,12 +12,13 @@ from advisor.codec import digest, to_json
 from advisor.device import is_device
 from advisor.kernels.executor import Ask, Executor
 from advisor.kernels.gpu.messages import COMPILERS
-from advisor.records import STATUSES, Choice, Measurement, Pairs, Problem, Verdict, pairs
+from advisor.records import STATUSES, Build, Choice, Measurement, Pairs, Problem, Verdict, pairs
 from advisor.search import drift, protocol
 from advisor.search.drift import Watch
 from advisor.search.known import DRIFT, ENERGY, NOTHING, STOLEN, Incumbents, Known, known, recorded
 from advisor.search.log import SCHEMA, Log
 from advisor.search.pace import Pace
+from advisor.search.plan import DEVICE_SPEED
 from advisor.search.race import GRACE_S, Heat, RaceOptions, RaceSample, race
 from advisor.search.request import Outcome, Progress, Regret, Report, Request, space_hash
 from advisor.search.samples import p25
@@ -57,6 +58,7 @@ class Run:
         self.known: Known = known(log.path, request) if request.options.resume else NOTHING
         self.incumbents: Incumbents = {}
         self.looks: dict[Problem, dict[Choice, Measurement]] = {}
+        self.called: set[Build] = set()  # by this process: what a resumed run remembers must load once more
         self.best_ns: dict[Problem, float] = {}
         self.verdicts: list[Verdict] = []
         self.stolen: list[Measurement] = []
@@ -141,6 +143,7 @@ class Run:
         ask = ask if math.isinf(left_s) else ask._replace(inputs_s=left_s)
         watch = self._watched(problem)
         measurement = watch.mark(finite(self.executor.measure(problem, choice, ask)))
+        self.called.add(choice.build)
         self._account(measurement)
         ended = limit_s < options.trial_limit_s or self.out_of_time()
         unbuilt = measurement.status == "skipped" and self.out_of_time()
@@ -152,7 +155,8 @@ class Run:
 
     def _is_scarce(self, problem: Problem) -> bool:
         """Whether calls are so long that there is no time to repeat any."""
-        return self.deadline - self.clock() < SCARCE_CALLS * call_s(self.request.spec, problem)
+        speed = DEVICE_SPEED if is_device(self.request.machine.limits_id) else 1.0
+        return self.deadline - self.clock() < SCARCE_CALLS * call_s(self.request.spec, problem) / speed
 
     def _left_s(self) -> float:
         """What one measurement may take before the budget has ended, by a moment of grace."""
@@ -265,6 +269,7 @@ class Run:
 
         def listen(sample: RaceSample) -> None:
             self._race_sample(name, heat, sample)
+            self.called.add(sample.choice.build)
             samples[sample.choice].extend(sample.measurement.samples_ns)
 
         verdict = race(self.executor, heat, self._race_options(heat, limits), listen)

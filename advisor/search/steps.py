@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from advisor.records import Choice, Measurement
 from advisor.search import nearby
+from advisor.search.least import no_time
 from advisor.search.plan import WORTH
 from advisor.search.protocol import GIVE_UP
 from advisor.search.run import Run, ranked, value_of
@@ -63,7 +64,7 @@ def _looked(run: Run, place: Place, wanted: Sequence[Choice], until: float) -> l
     ready = {*known, *(run.prepare(place.problem, new) if new else ())}
     done = []
     for choice in [choice for choice in wanted if choice in ready]:
-        if run.out_of_time(until):
+        if no_time(run, choice, until, place.spare_until):
             break
         run.look(place.problem, choice)
         done.append(choice)

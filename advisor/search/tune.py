@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -13,7 +13,7 @@ from threadpoolctl import threadpool_limits
 from advisor.errors import AdvisorError
 from advisor.kernels.executor import Executor
 from advisor.records import Choice, Measurement, Problem, Verdict
-from advisor.search import behind, bounds
+from advisor.search import behind, bounds, least
 from advisor.search.carry import taken_over
 from advisor.search.crossing import cross
 from advisor.search.energy import meter_finalists
@@ -173,24 +173,31 @@ def one(run: Run, problem: Problem, before: Neighbour | None, left: Sequence[Pro
     run.reports.append(report)
     _build_ahead(run, place)
     load(run, place)
-    share = _share(run, left)
-    found = search(run, place, share.search_until)
+    share = _share(run, place, left)
+    found = search(run, place._replace(spare_until=share.spare_until), share.search_until)
     looked, looked_s = len(run.looks.get(problem, {})), run.clock() - begun
     exhaustive = run.request.options.exhaustive
-    verdict, _ = _final(run, place, share.race_until, found.belief, Entry("searched" if exhaustive else "final"))
+    entry, lacking = Entry("searched" if exhaustive else "final"), least.lacking(run, problem, place.least)
+    verdict = None if lacking else _final(run, place, share.race_until, found.belief, entry)[0]
     run.reports[-1] = report._replace(looked=looked, stopped=found.stopped, search_s=run.clock() - begun)
     if exhaustive and verdict is not None:
         verdict = _exhaust(run, place, verdict, (found.belief, looked_s))
     if verdict is None:
-        run.notes.append(f"n = {problem.n}: {unraced(list(run.looks.get(problem, {}).values()))}")
+        run.notes.append(f"n = {problem.n}: {unraced(list(run.looks.get(problem, {}).values()), lacking)}")
     run.verdicts += [verdict] if verdict else []
     return Neighbour(place.choices, found.belief, found.work, verdict or (before.verdict if before else None))
 
 
-def _share(run: Run, left: Sequence[Problem]) -> Slice:
-    """The time of the first of the problems left, from now: compiling and loading before were for all of them."""
-    spec, kept = run.request.spec, kept_after(run.request)
-    return time_slice(run.clock(), run.deadline, spec, left, on_device(run), kept)
+def _share(run: Run, place: Place, left: Sequence[Problem]) -> Slice:
+    """The time of the first of the problems left, from now: compiling and loading before were for all of them. On a
+    device what each must have looked at is no part of what is shared."""
+    spec, kept, now = run.request.spec, kept_after(run.request), run.clock()
+    if not on_device(run):
+        return time_slice(now, run.deadline, spec, left, kept=kept)
+    looks = run.looks.get(place.problem, {})
+    counts = (sum(choice not in looks for choice in place.least), *[len(place.least)] * (len(left) - 1))
+    must = [least.looks_s(run, p, count) + least.race_s(run, p) for p, count in zip(left, counts, strict=True)]
+    return time_slice(now, run.deadline, spec, left, True, kept, must)
 
 
 def _build_ahead(run: Run, place: Place) -> None:
@@ -215,12 +222,13 @@ def _place(run: Run, problem: Problem, before: Neighbour | None) -> Place:
     near = [*run.incumbents.get(problem, ()), *_neighbours(run, problem)]
     if before is None or not _neighbours(run, problem) or request.options.quick:
         near = [*near, *taken_over(request.machine, problem, choices, quick=request.options.quick)]
-    first = seeds(request.spec, problem, choices, default, near)
+    must = least.least(run, problem, choices, default) if on_device(run) else ()
+    first = (*dict.fromkeys((*must, *seeds(request.spec, problem, choices, default, near))),)
     if before is None:
-        return Place(problem, choices, default, first)
+        return Place(problem, choices, default, first, least=must)
     work = bounds.grown(before.work, request.spec, problem)
     lane = before.verdict.winner if before.verdict else None
-    place = Place(problem, choices, default, first, _prior(choices, before), work, lane)
+    place = Place(problem, choices, default, first, _prior(choices, before), work, lane, must)
     return place if before.verdict is None else place._replace(seeds=_worth_it(run, place, near, before.verdict))
 
 
@@ -237,7 +245,8 @@ def _worth_it(run: Run, place: Place, near: Sequence[Choice], before: Verdict) -
     kept = [c for c in place.seeds if c in spoken_for or not bounds.hopeless(c, work, best_ns)]
     if on_device(run):
         gone = behind.far_behind(run, before.problem) - {choice.build.variant for choice in near}
-        kept = behind.in_order(run, place.problem, [c for c in kept if c.build.variant not in gone], spoken_for)
+        rest = [c for c in kept if c.build.variant not in gone and c not in place.least]
+        kept = [*place.least, *behind.in_order(run, place.problem, rest, spoken_for)]
     return tuple(dict.fromkeys((*kept, *bounds.twins(place.choices, before.winner))))
 
 
@@ -257,8 +266,11 @@ def _prior(choices: tuple[Choice, ...], before: Neighbour | None) -> Array | Non
     return np.array([expected.get(choice, middle) for choice in choices])
 
 
-def unraced(looks: Sequence[Measurement]) -> str:
+def unraced(looks: Sequence[Measurement], lacking: Sequence[Choice] = ()) -> str:
     """Why an n has no race: all that was looked at failed, or time ran out before a look or before the race."""
+    if looks and lacking:
+        names = dict.fromkeys(choice.build.variant for choice in lacking)
+        return f"no time was left to look at {', '.join(names)}, which must be compared"
     if looks and not any(look.status == "ok" for look in looks):
         return "no choice gave a time"
     return f"no time was left {'to race' if looks else 'for a look'}"
@@ -284,7 +296,15 @@ def _final(
     mute = (place.default,) if place.default in looks and place.default not in racing else ()
     failed = tuple(dict.fromkeys((*mute, *(c for c in run.incumbents.get(place.problem, ()) if _failed(looks.get(c))))))
     heat = Heat(place.problem, racing, place.default, entry.purpose, failed, keep)
+    until = min(run.race_deadline(), until + _loading_s(run, looks, racing))
     return run.race(heat, Limits(until, samples=samples))
+
+
+def _loading_s(run: Run, looks: Mapping[Choice, Measurement], racing: Sequence[Choice]) -> float:
+    """Seconds that loading takes in a race on a device, at most: of what a resumed run looked at in another process."""
+    if not on_device(run):
+        return 0.0
+    return sum(looks[choice].seconds for choice in racing if choice in looks and choice.build not in run.called)
 
 
 def _failed(look: Measurement | None) -> bool:
