@@ -81,7 +81,7 @@ for one in $parts; do
     TAIL=${SHOW_LINES:-200} say tables 60 "$python" -m benchmarks.gpu show "$out"
     ;;
   pack) tar -czf "${PACK:-$out.tar.gz}" --exclude=./cache -C "$out" . && ls -l "${PACK:-$out.tar.gz}" ;;
-  learn) TAIL=60 say learn 120 "$python" benchmarks/gpu_learn.py "$out" ;;
+  learn) TAIL=60 say learn 120 "$python" benchmarks/gpu_learn.py "$out" || exit 1 ;;
   ship) "$python" benchmarks/gpu_ship.py "$out" "${POLICIES:-policies/nvidia-h200}" ;;
   *) echo "no such part: $one" >&2; exit 2 ;;
   esac

@@ -29,7 +29,7 @@ from advisor.errors import AdvisorError, BadInput
 from advisor.kernels.header import LIBRARY_GPU_LANGUAGES
 from advisor.policy.store import load_table, save_table
 from advisor.records import Choice, Problem, Standing, Verdict
-from advisor.search.race import TIE_REACH
+from advisor.search.race import NEGLIGIBLE
 from advisor.search.samples import log_ratio, point_excess, smooth_p25, summary
 
 LEAST_LOOKS = 4
@@ -41,7 +41,8 @@ says that its choice is a good one."""
 
 
 def verdict_of(row: Row, default: Choice) -> Verdict:
-    """A row of the part race as a final race of the product: the fastest wins, the table's choice where it is as good.
+    """A row of the part race as a final race of the product: the fastest wins, the table's choice where that race does
+    not tell it apart from the fastest.
 
     Args:
         row: with figures.
@@ -51,8 +52,8 @@ def verdict_of(row: Row, default: Choice) -> Verdict:
     samples = {from_json(Choice, one["choice"]): row.data["samples"][one["name"]] for one in entrants}
     told = [from_json(Choice, one["choice"]) for one in entrants if "table" in one["roles"]]
     value = {choice: smooth_p25(taken) for choice, taken in samples.items()}
-    winner = min(value, key=value.__getitem__)
-    winner = next((one for one in told if value[one] <= value[winner] * math.exp(TIE_REACH)), winner)
+    best = min(value, key=value.__getitem__)
+    winner = next((one for one in told if not is_slower(samples, one, best)), best)
     standings = tuple(standing(samples, one, winner) for one in sorted(samples, key=value.__getitem__))
     rounds = min(map(len, samples.values()))
     return Verdict(problem_of(row.key["shape"], row.key["n"]), "final", winner, default, rounds, standings)
@@ -62,9 +63,14 @@ def standing(samples: dict[Choice, list[float]], choice: Choice, winner: Choice)
     """How a choice came out; all have had as many rounds."""
     between = log_ratio(samples[winner], samples[choice], 0.05, 0)
     ends = (math.exp(between.low), math.exp(between.high))
-    outcome = "winner" if choice == winner else "tie" if ends[0] <= 1 else "slower"
+    outcome = "winner" if choice == winner else "slower" if is_slower(samples, choice, winner) else "tie"
     excess = point_excess(list(samples.values()), list(samples).index(choice))
     return Standing(choice, outcome, summary(samples[choice]), math.exp(between.centre), ends, math.exp(excess))
+
+
+def is_slower(samples: dict[Choice, list[float]], choice: Choice, than: Choice) -> bool:
+    """Whether a race tells a choice apart from a faster one, by more than matters."""
+    return log_ratio(samples[than], samples[choice], 0.05, 0).low > NEGLIGIBLE
 
 
 def session_of(row: Row, verdict: Verdict, like: dict[str, Any]) -> list[str]:
@@ -94,9 +100,8 @@ def thin(lines: Sequence[str], libraries: Iterable[str]) -> set[Problem]:
     }
 
 
-def told_of(line: str) -> Problem | None:
-    """The problem that a line measured or judged; None of sessions and rounds."""
-    record = json.loads(line)
+def told_of(record: dict[str, Any]) -> Problem | None:
+    """The problem that a record measured or judged; None of sessions and rounds."""
     found = (record.get("measurement") or record.get("verdict") or {}).get("problem")
     return from_json(Problem, found) if found else None
 
@@ -120,12 +125,25 @@ def with_races(kernel: str, lines: Sequence[str], rows: Iterable[Row]) -> list[s
         raced.add(problem)
         new = session_of(row, verdict, next(iter(sessions.values())))
         added += [] if json.loads(new[0])["session"] in sessions else new
-    left_out = thin(lines, libraries) - raced
-    return [line for line in lines if told_of(line) not in left_out] + added
+    return without(lines, thin(lines, libraries) - raced) + added
+
+
+def without(lines: Sequence[str], left_out: set[Problem]) -> list[str]:
+    """The lines of a log without what is of some problems: trials, verdicts, the rounds of their races, and sessions
+    that have nothing else."""
+    gone = {digest(problem) for problem in left_out}
+
+    def stays(record: dict[str, Any]) -> bool:
+        return record.get("problem_id") not in gone and told_of(record) not in left_out
+
+    records = [(line, json.loads(line)) for line in lines]
+    kept = [(line, record) for line, record in records if stays(record)]
+    full = {record["session"] for _, record in kept if record["kind"] != "session"}
+    return [line for line, record in kept if record["session"] in full]
 
 
 def default_of(problem: Problem, finals: Sequence[Verdict]) -> Choice:
-    """The untuned choice, as the race of the same shape at the nearest n has it. Raises BadInput."""
+    """The untuned choice of the race of the same shape at the nearest n. Raises BadInput."""
     same = [one for one in finals if one.problem._replace(n=problem.n) == problem]
     if not same:
         raise BadInput("a race needs a tuning of its shape", got=to_json(problem), next_step="tune it first")
@@ -146,15 +164,16 @@ def learn(folder: str) -> Iterator[str]:
         races = [
             row for row in rows if row.part == "race" and not row.failed and CELLS[row.key["shape"]].kernel == kernel
         ]
-        lines = with_races(kernel, list(log_lines(log)), races)
-        with open(log, "w", encoding="utf-8") as file:
-            file.writelines(lines)
+        new_log, new_table = f"{log}.new", f"{table}.new"
+        with open(new_log, "w", encoding="utf-8") as file:
+            file.writelines(with_races(kernel, list(log_lines(log)), races))
         old = load_table(table)
-        new = relearn.relearned(old, machine, log)
+        new = relearn.relearned(old, machine, new_log)
         yield from relearn.lines(old, new)
-        os.unlink(table)  # a table that is there would keep its sections of other shapes
-        save_table(table, new)
-        os.unlink(f"{table}.lock")
+        save_table(new_table, new)
+        for made, path in ((new_log, log), (new_table, table)):
+            os.replace(made, path)
+        os.unlink(f"{new_table}.lock")
 
 
 def main(words: Sequence[str] | None = None) -> int:

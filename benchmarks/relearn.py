@@ -25,8 +25,9 @@ from advisor.kernels.registry import spec as spec_of
 from advisor.kernels.variant import made_at
 from advisor.pipeline import variants_for
 from advisor.policy.counted import with_counters
+from advisor.policy.existing import within
 from advisor.policy.landing import mechanism
-from advisor.policy.learn import Beside, Made, choose, learn, with_heldout, within
+from advisor.policy.learn import Beside, Made, choose, learn, with_heldout
 from advisor.policy.rule import with_rules
 from advisor.policy.store import key, load_table, save_table, with_id
 from advisor.records import Choice, Machine, Problem, Row, Section, Table

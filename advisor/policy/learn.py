@@ -10,13 +10,14 @@ records give the same table.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 from advisor import codec
 from advisor.errors import BadInput
 from advisor.kernels.pools import of_trial
 from advisor.policy.between import Stretch, third
+from advisor.policy.existing import Exists, ends, widest, within
 from advisor.policy.store import with_id
 from advisor.records import (
     OBJECTIVES,
@@ -65,7 +66,7 @@ class Made(NamedTuple):
     depends: tuple[str, ...] = DEPENDS
     objective: str = "latency"
     kept: tuple[tuple[int, Choice], ...] = ()
-    exists: Callable[[Choice, int], bool] | None = None
+    exists: Exists | None = None
 
 
 class Beside(NamedTuple):
@@ -279,20 +280,34 @@ def _section(group: Group, process: Process | None, evidence: Evidence, made: Ma
     points = _points(process, evidence)
     fastest = {n: best_at(process, n, evidence) for n in sorted(evidence.finals)}
     picks = [(n, choice) for n, choice in fastest.items() if choice is not None]
+    default = _default(process, evidence, made)
     of = {}
     for objective in OBJECTIVES:
         if objective in ("latency", made.objective) or _has_figures(objective, process, evidence):
             kept = {n: c for n, c in made.kept if objective == made.objective and counts_for(c, process)}
             chosen = [(n, _best_for(objective, process, n, evidence, choice)) for n, choice in picks]
             chosen = [(n, _under(kept.get(n, choice), process)) for n, choice in chosen]
-            races = _Races(process, evidence, objective, frozenset(kept), made.exists)
+            races = _Races(process, evidence, objective, frozenset(kept), made.exists, default)
             of[objective] = _rows(_joined(chosen, races), points, races, made.depends)
     own = of.pop(made.objective)
-    default = evidence.finals[max(evidence.finals)].default
     tuned = tuple(n for n, _ in picks)
     known = _default_points(default, evidence)
     section = Section(*group, process, tuned, own, default, known, None, made.created, made.objective)
     return section._replace(alternatives=tuple(Rows(name, () if rows == own else rows) for name, rows in of.items()))
+
+
+def _default(process: Process | None, evidence: Evidence, made: Made) -> Choice:
+    """What answers where nothing was measured: the untuned choice of the largest n, else of another, else the fastest
+    of those that raced or were looked at, the first that is made for every n, or for the most."""
+    sizes = sorted(evidence.finals, reverse=True)
+    known = [evidence.finals[n].default for n in sizes]
+    if made.exists is None:
+        return known[0]
+    for n in sizes:
+        raced, looks = _own_times(process, n, evidence)
+        for times in (raced, _expected(looks, raced) if raced else looks):
+            known += sorted(times, key=times.__getitem__)
+    return widest(known, sizes, made.exists)
 
 
 def _has_figures(objective: str, process: Process | None, evidence: Evidence) -> bool:
@@ -487,7 +502,18 @@ def _rows(
             low = add(between.choice, low, between.end)
         else:
             low = add(choice, low, n + 1 if after is None else _border((n, choice), after, known, races))
+            end = low if after is None else _made_again((n, choice), after, low, races)
+            low = add(races.default, low, end) if races.default and low < end else low
     return tuple(rows)
+
+
+def _made_again(left: tuple[int, Choice], right: tuple[int, Choice], border: int, races: _Races) -> int:
+    """The first n from a border on for which the right choice is made, if the default is for all before it."""
+    exists, default = races.exists, races.default
+    if exists is None or default is None:
+        return border
+    first = ends(left, right, exists)[1]
+    return first if first > border and exists(default, border) and exists(default, first - 1) else border
 
 
 def _between(left: tuple[int, Choice], right: tuple[int, Choice], races: _Races) -> Stretch | None:
@@ -530,14 +556,15 @@ def _measured(ends: tuple[int, int], races: _Races) -> dict[int, dict[Choice, fl
 
 
 class _Races(NamedTuple):
-    """What borders are placed by: the races, what the rows are for, the n at which the choice is settled, and whether a
-    choice is made for an n."""
+    """What borders are placed by: the races, what the rows are for, the n at which the choice is settled, whether a
+    choice is made for an n, and what answers where neither neighbour's is."""
 
     process: Process | None
     evidence: Evidence
     objective: str
     kept: frozenset[int] = frozenset()
-    exists: Callable[[Choice, int], bool] | None = None
+    exists: Exists | None = None
+    default: Choice | None = None
 
     def same(self, choice: Choice) -> Choice:
         """How a choice is named under this process part."""
@@ -568,33 +595,6 @@ def _border(
     ratios = [(n, _log_ratio(n, ours, theirs, known, races)) for n in (a, *between, b)]
     place = border([one for one in ratios if one[0] in (a, b) or one[1] is not None])
     return place if races.exists is None else within(place, left, right, races.exists)
-
-
-def within(
-    place: int, left: tuple[int, Choice], right: tuple[int, Choice], exists: Callable[[Choice, int], bool]
-) -> int:
-    """The border moved to where both choices are made for the n on their side. Headers bound n from above or below, so
-    that each is up to some n, or from some n on; where neither is, there is nothing to choose.
-
-    Args:
-        place: the first n of the right choice as far as times go.
-        left, right: a tuned n and its choice on either side.
-        exists: whether a choice is made for an n.
-    """
-    (a, ours), (b, theirs) = left, right
-    last = _edge(a, b - 1, lambda n: exists(ours, n))
-    first = a + b - _edge(a, b - 1, lambda n: exists(theirs, a + b - n))
-    return max(min(place, last + 1), min(first, last + 1))
-
-
-def _edge(low: int, high: int, holds: Callable[[int], bool]) -> int:
-    """The last n of a range up to which something holds that holds at its first."""
-    if holds(high):
-        return high
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if holds(middle) else (low, middle)
-    return low
 
 
 def _log_ratio(

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from advisor.errors import AdvisorError
 from advisor.kernels.spec import KernelSpec
 from advisor.kernels.variant import Variant, for_machine, made_at
-from advisor.policy.learn import within
+from advisor.policy.existing import within
 from advisor.policy.store import with_id
 from advisor.records import Choice, Machine, Pairs, Problem, Row, Section, Table, pairs
 from advisor.search import costs

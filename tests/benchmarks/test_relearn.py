@@ -11,9 +11,12 @@ from tabling import FOUR, MADE, ONE, TWO, machine, race
 
 from advisor import codec
 from advisor.kernels.registry import spec
-from advisor.kernels.variant import variants
+from advisor.kernels.variant import made_at, variants
+from advisor.pipeline import variants_for
+from advisor.policy.existing import PROBES
 from advisor.policy.learn import choose, learn
 from advisor.policy.store import load_table, save_table
+from advisor.records import Problem
 from advisor.search import protocol
 
 
@@ -92,9 +95,17 @@ SHIPPED = sorted((Path(__file__).resolve().parents[2] / "policies").glob("*/*.ta
     [path for path in SHIPPED if (path.parent / "measurements.jsonl.gz").exists()],
     ids=lambda path: f"{path.parent.name}-{path.name}",
 )
-def test_no_shipped_row_reaches_where_its_variant_is_not_made(path):
+def test_no_shipped_table_names_a_choice_where_its_variant_is_not_made(path):
+    """Nor at n that were not tuned, where the default answers, as far as there is a variant for all n."""
     table, machine = load_table(str(path)), relearn.machine_of(str(path.parent))
     assert relearn.bounded(table, machine) == table
+    known = variants_for(table.kernel, (), machine)
+    for one in table.sections:
+        made = made_at(known, Problem(table.kernel, one.dtype, one.shape, 1, one.regime))
+        for row in (*one.rows, *(row for more in one.alternatives for row in more.rows)):
+            asked = {*range(row.low, min(row.high, row.low + 40) + 1), (row.low + row.high) // 2, row.high}
+            assert all(made(row.choice, n) for n in asked), (one.dtype, one.shape, row.low, row.choice.build)
+        assert all(made(one.default, n) for n in (*PROBES, *one.tuned_n)), (one.dtype, one.shape, one.default.build)
 
 
 def test_a_folder_without_a_log_is_refused(folder):

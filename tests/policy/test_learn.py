@@ -82,6 +82,38 @@ def test_no_row_reaches_where_its_choice_is_not_made(bounds, border):
     assert plain[1].low == CROSS
 
 
+ENDS = {ONE: (1, 700), FOUR: (3000, 1 << 20)}
+"""A choice for small n and one for large n, as headers may bound them."""
+
+
+@pytest.mark.parametrize("how", ["raced", "looked at"])
+def test_between_two_choices_that_are_not_made_there_the_default_has_a_row_and_it_is_made_everywhere(how):
+    """The untuned choice of the largest n, too, may not be made elsewhere: then one of those that were measured is."""
+    also = {TWO: 9500.0} if how == "raced" else {}
+    races = [race(256, {ONE: 1000.0}), race(4096, {FOUR: 7000.0, **also})]
+    looks = [] if how == "raced" else [look(4096, TWO, 9500.0)]
+
+    def exists(what, n):
+        low, high = ENDS.get(what, (1, 1 << 20))
+        return low <= n <= high
+
+    section = only(learn(machine(), races, looks, MADE._replace(exists=exists)))
+    assert [(row.low, row.high, row.choice) for row in section.rows] == [
+        (256, 700, ONE), (701, 2999, TWO), (3000, 4096, FOUR)
+    ]  # fmt: skip
+    assert [choose(section, n) for n in (1, 255, 4097, 1 << 20)] == [TWO] * 4
+    assert [point.n for point in section.default_points] == [4096]
+    assert only(learn(machine(), races, looks, MADE)).default == FOUR
+
+
+def test_where_nothing_is_made_everywhere_what_is_made_for_most_n_answers():
+    def exists(what, n):
+        return n <= (64 if what == ONE else 4096)
+
+    section = only(learn(machine(), [race(16, {ONE: 900.0, FOUR: 950.0})], [], MADE._replace(exists=exists)))
+    assert (choose(section, 16), section.default) == (ONE, FOUR)
+
+
 def test_a_crossing_race_gives_the_times_that_the_final_races_lack():
     finals = [race(64, {TWO: 9000.0, ONE: 1000.0}), race(4096, {TWO: 30000.0, FOUR: 1000.0})]
     without = only(learn(machine(), finals, [], MADE))

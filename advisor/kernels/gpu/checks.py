@@ -1,4 +1,5 @@
-"""Which choices of a variant `verify` checks on a device: the plain one everywhere, each other one once a dtype."""
+"""Which choices of a variant `verify` checks on a device: everywhere the plain one, or the first where that is not
+valid, each other one once a dtype."""
 
 from __future__ import annotations
 
@@ -31,8 +32,9 @@ def hand(gpu: Gpu, spec: KernelSpec, variant: Variant, problems: Sequence[Proble
     turns = _turns(spaces)
 
     def dealt(problem: Problem, draw: str) -> Sequence[Choice]:
-        plain = next((c for c in spaces[problem] if c.build.knobs == variant.defaults), None)
-        return [c for c in spaces[problem] if c == plain or turns[problem.dtype, c.build] == problem]
+        choices = spaces[problem]
+        plain = next((c for c in choices if c.build.knobs == variant.defaults), next(iter(choices), None))
+        return [c for c in choices if c == plain or turns[problem.dtype, c.build] == problem]
 
     return dealt
 
