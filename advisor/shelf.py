@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import datetime
 import os
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from advisor import paths, tablefile
@@ -139,12 +140,13 @@ def _summary(table: Table, path: str, sections: list[Section]) -> dict[str, Any]
 # --- changing ---
 
 
-def put_in(where: Shelf, source: str) -> Saved:
+def put_in(where: Shelf, source: str, kernel_dirs: Sequence[str] = ()) -> Saved:
     """Import a table: check it, keep what stood there, merge its sections in.
 
     Args:
         where: the machine's tables.
         source: a table's file.
+        kernel_dirs: folders with further kernels and variants.
 
     Returns:
         The table that counts now, with a note on what a lookup would not answer from it as things are.
@@ -152,6 +154,7 @@ def put_in(where: Shelf, source: str) -> Saved:
     Raises:
         Missing, SchemaError, BadInput: there is none, or it cannot be trusted, or it is of another machine, or a lookup
             could never answer from all of it here.
+        UnknownName: it is of a kernel that is not known here.
     """
     table = store.load_table(source)
     path = path_of(where, table.kernel)
@@ -163,7 +166,7 @@ def put_in(where: Shelf, source: str) -> Saved:
             next_step="`advisor recommend --machine` answers for that one, `advisor transfer` says what may hold here",
         )
     _measured(table)
-    marked = _answering(where, table)
+    marked = _answering(where, table, kernel_dirs)
     ids = _ids(where, table.kernel)
     paths.writable(where.folder)
     history.keep(path, ids=ids)
@@ -189,16 +192,18 @@ def _measured(table: Table) -> None:
         )
 
 
-def _answering(where: Shelf, table: Table) -> tuple[str, ...]:
+def _answering(where: Shelf, table: Table, kernel_dirs: Sequence[str]) -> tuple[str, ...]:
     """Notes on what a lookup would not answer from the table as things are; see `admitted.judge`.
 
     Raises:
-        BadInput: a part of it could never be answered from here.
+        BadInput: a part of it could never be answered from here, or is ruled out by a header.
+        UnknownName: it is of a kernel that is not known here.
     """
-    found = judge(where.site, store.document(table))
+    found = judge(where.site, store.document(table), kernel_dirs)
     if found.refused:
         raise BadInput(
-            "every row of a table that is imported must be one that a lookup can answer from on this machine",
+            "every choice of a table that is imported must be one that the header of its variant has and that a "
+            "lookup can answer from on this machine",
             got="; ".join(found.refused),
             next_step="tune here, or export the table again where it was made",
         )

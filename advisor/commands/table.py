@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from typing import Annotated, Any
 
 import typer
 
-from advisor.commands.common import Device, Json, emit
+from advisor.commands.common import Device, Json, KernelDir, emit
 from advisor.guard import FAILED, say
 
 app = typer.Typer(no_args_is_help=True, help="List, show, compare, roll back, import and export deployment tables.")
@@ -161,7 +162,9 @@ def history(kernel: Kernel, machine: Machine = None, device: OnDevice = None, as
 
 
 def _kept(one: Any, damage: str | None) -> tuple[str, str, str]:
-    return f"{one.time[:8]} {one.time[9:15]}", one.table_id, damage or ""
+    """A line on a table of the past; its file by its name, as all lie in one folder."""
+    why = (damage or "").replace(one.path, os.path.basename(one.path))
+    return f"{one.time[:8]} {one.time[9:15]}", one.table_id, why
 
 
 @app.command()
@@ -192,6 +195,7 @@ def import_(
     ] = False,
     machine: Machine = None,
     device: OnDevice = None,
+    kernel_dir: KernelDir = None,
     as_json: Json = False,
 ) -> None:
     """Take a table of this machine in, after the checks that every table is read with."""
@@ -205,7 +209,7 @@ def import_(
         else:
             typer.echo("\n".join(made))
         return
-    saved = shelf.put_in(shelf.shelf(machine, device), file)
+    saved = shelf.put_in(shelf.shelf(machine, device), file, tuple(kernel_dir or ()))
     for words in saved.notes:
         say(words)
     if as_json:

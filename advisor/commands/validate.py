@@ -113,8 +113,7 @@ def _on_device(request: Request) -> Told:
     lab = lab_of(machine.gpus[0])
     looked_s = time.monotonic() - begun  # at the machine; waiting for a turn is nobody's time
     with show.progress(say) as progress, alone(progress):
-        own = request._replace(budget_s=max(0.0, request.budget_s - looked_s))
-        measured = measure_device(own, machine, progress, lab)
+        measured = measure_device(request, machine, progress, lab, looked_s)
     found = device_report(request, measured)
     shown = partial(device_shown, found, measured.series)
     some = any(one.samples_ns for one in measured.series)

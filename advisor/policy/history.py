@@ -162,17 +162,18 @@ def _named(table_path: str, ids: Ids, to: str) -> Table:
     if damaged := damage(found[-1]):
         good = [kept.table_id for kept in known if damage(kept) is None]
         raise BadInput(
-            "a table that was damaged since it was kept cannot be gone back to",
+            f"a table that was damaged since it was kept cannot be gone back to ({damaged})",
             got=found[-1].table_id,
             allowed=", ".join(dict.fromkeys(good)) or "none is whole",
-            next_step=damaged,
+            next_step="give --to with one that is whole" if good else "advisor tune makes a new one",
         )
     return own(_whole(found[-1]), ids)
 
 
 def _nothing(table_path: str, damaged: Sequence[str] = ()) -> Missing:
-    step = "; ".join([*damaged, "the history begins with the first tuning"])
-    return Missing("there must be an earlier table", got=table_path, next_step=step)
+    why = f" that is whole ({'; '.join(damaged)})" if damaged else ""
+    step = "the history begins with the first tuning: advisor tune"
+    return Missing(f"there must be an earlier table{why}", got=table_path, next_step=step)
 
 
 def _folder(table_path: str) -> str:

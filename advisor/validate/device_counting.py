@@ -320,8 +320,9 @@ def _words(run: Run, start: Start, left_s: float, more_s: float) -> str:
 
 
 def _budget(run: Run, seconds: float) -> str:
-    """The next half minute after so many seconds, above what the budget is."""
-    return f"{30 * math.ceil(max(seconds, run.budget_s + 1.0) / 30)}s"
+    """What to give so that the run has so many seconds: the next half minute, above what was given; looking at the
+    machine takes its time of that, too."""
+    return f"{30 * math.ceil((run.looked_s + max(seconds, run.budget_s + 1.0)) / 30)}s"
 
 
 def _program(run: Run, jobs: Sequence[Job], asked: Asked, by: tuple[Lab, Kept], limit_s: float) -> None:

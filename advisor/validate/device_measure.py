@@ -58,7 +58,9 @@ def device_of(gpu: Gpu) -> Device:
     return Device(gpu.name, gpu.sm_count, gpu.compute_capability, gpu.memory_bytes, gpu.l2_bytes)
 
 
-def measure_device(request: Request, machine: Machine, progress: Progress, lab: Lab) -> DeviceMeasured:
+def measure_device(
+    request: Request, machine: Machine, progress: Progress, lab: Lab, looked_s: float = 0.0
+) -> DeviceMeasured:
     """Measure what a request asks for on a device, as far as its budget goes.
 
     Args:
@@ -66,6 +68,7 @@ def measure_device(request: Request, machine: Machine, progress: Progress, lab: 
         machine: that of the device.
         progress: told how it goes.
         lab: what is worked with.
+        looked_s: seconds of the budget that went before, for looking at the machine.
 
     Raises:
         BadInput: a size, shape or dtype that makes no sense, threads, or no CUDA variant, none in the dtype.
@@ -76,9 +79,10 @@ def measure_device(request: Request, machine: Machine, progress: Progress, lab: 
     check_shape(request._replace(kernels=kernels))
     plans = [(kernel, *device_problems(request, kernel)) for kernel in kernels]
     check_served(plans, {kernel: own(kernel, request.kernel_dirs) for kernel in kernels}, machine)
-    end, budget_s = begun + MEASURED_SHARE * request.budget_s, request.budget_s
+    budget_s = max(0.0, request.budget_s - looked_s)
+    end = begun + MEASURED_SHARE * budget_s
     found, kept, others = Found(), Kept(), lab.others()
-    run = Run(machine, SpaceOptions(()), {}, budget_s, progress, lab.clock, found, {}, {}, {}, end, ON_DEVICE)
+    run = Run(machine, SpaceOptions(()), {}, budget_s, progress, lab.clock, found, {}, {}, {}, end, ON_DEVICE, looked_s)
     interrupted = False
     try:
         kept.cold_start_s = lab.cold_starts()

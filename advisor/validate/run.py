@@ -57,6 +57,7 @@ class Run(NamedTuple):
     `ask_s`: what a turn of a cell of each kernel cost at the last n beside its calls.
     `wanted`: the cells of each problem.
     `end`: of the whole run on the clock; nothing begins after it.
+    `looked_s`: what looking at the machine took of the budget that was given; `budget_s` is what it left.
     `pace`: what measuring is expected to cost.
     """
 
@@ -72,6 +73,7 @@ class Run(NamedTuple):
     wanted: dict[Problem, tuple[Cell, ...]]
     end: float
     pace: Pace = ON_CPUS
+    looked_s: float = 0.0
 
     def patience_s(self, most: float) -> float:
         """The limit of a call that begins now: so many seconds, but not much past the end."""

@@ -6,16 +6,20 @@ import shutil
 
 import pytest
 import tabling
+from commanding import SCALE
 from tabling import FOUR, MADE, ONE, SPIN, choice, figures, here, machine, race, write, write_machine
 from typer.testing import CliRunner
 
-from advisor import gather, paths, site, tablefile
+from advisor import admitted, gather, paths, shelf, site, tablefile
 from advisor.cli import app
+from advisor.kernels.variant import variants
 from advisor.lookup import Policy
 from advisor.policy import history, ledger
 from advisor.policy.learn import learn
-from advisor.policy.store import load_table, put, save_table, with_id
-from advisor.records import Standing, Team, pairs
+from advisor.policy.store import document, load_table, put, save_table, with_id
+from advisor.records import Rows, Standing, Team, pairs
+
+DIRS = (SCALE[-1],)
 
 
 @pytest.fixture
@@ -174,9 +178,12 @@ def test_a_damaged_table_of_the_history_is_listed_with_why_and_refused(folder, h
     why = {"cut": "readable JSON", "changed": "changed after it was written", "swapped": "the table that its name says"}
     found = {one["table_id"]: one["damage"] for one in told("history", "decode")["tables"]}
     assert (why[how] in found[first], found[second]) == (True, None)
-    assert why[how] in run("history", "decode").replace("\n", " ")
+    shown = run("history", "decode")
+    assert why[how] in shown.replace("\n", " ")
+    assert (os.path.basename(old.path) in shown, os.path.dirname(old.path) in shown) == (True, False)
     refused = run("rollback", "decode", "--to", first, status=1)
-    assert f"damaged since it was kept cannot be gone back to; got '{first}'; allowed: {second}" in refused
+    assert "damaged since it was kept cannot be gone back to (" in refused
+    assert f"); got '{first}'; allowed: {second}; give --to with one that is whole" in refused.replace("\n", " ")
     assert why[how] in refused
     assert load_table(path).table_id == second
 
@@ -327,6 +334,69 @@ def test_what_a_lookup_would_not_answer_as_things_are_is_marked_and_imported(fol
     assert any("stale (kernel was 5.4, is 6.1" in note and "from n = 64" in note for note in notes), notes
     assert any("no such variant of decode is installed here: made_up" in note for note in notes)
     assert Policy.load().choose("decode", 64).basis == "DEFAULT"
+
+
+def known(name="columns", knobs=(("ADV_U", 4), ("ADV_V", 32)), kernel="rmsnorm", dirs=(), n=64):
+    """A signed table of one choice of a variant that is installed here, measured at n alone."""
+    (variant,) = [one for one in variants(kernel, dirs) if one.name == name]
+    what = choice(variant.name)
+    what = what._replace(build=what.build._replace(source_hash=variant.source_hash, knobs=knobs))
+    one = race(n, {what: 1000.0})
+    shape = pairs({"batch": 1, "d_model": 64} if kernel == "rmsnorm" else {"width": 16})
+    return learn(machine(), [one._replace(problem=one.problem._replace(kernel=kernel, shape=shape))], [], MADE)
+
+
+@pytest.mark.parametrize(
+    ("knobs", "n", "why"),
+    [
+        ({"ADV_U": 999, "ADV_V": -3}, 64, "says: columns needs the knob ADV_V; got -3; allowed: (32, 64)"),
+        ({"ADV_U": 4}, 64, "needs the knob ADV_V; got None"),
+        ({"ADV_U": 4, "ADV_V": 32, "ADV_W": 1}, 64, "has no knob ADV_W, but ADV_V, ADV_U"),
+        ({"ADV_U": 4, "ADV_V": 32}, 256, "its header demands batch * n <= 128"),
+    ],
+)
+def test_a_choice_that_its_header_rules_out_is_not_imported(folder, tmp_path, knobs, n, why):
+    assert Policy.load().choose("rmsnorm", 64).basis == "DEFAULT"
+    put(out := str(tmp_path / "odd.json"), known(knobs=pairs(knobs), n=n))
+    refused = " ".join(run("import", out, status=1).split())
+    assert why in refused
+    assert "must be one that the header of its variant has" in refused
+    assert f"float32 warm, n = {n}: columns with ADV_U=" in refused
+    assert f"float32 warm, the default choice at n = {n}: " in refused
+    assert not os.path.exists(os.path.join(folder, "rmsnorm.table.json"))
+    put(out, known())
+    assert told("import", out)["notes"] == []
+    assert os.path.exists(os.path.join(folder, "rmsnorm.table.json"))
+
+
+def test_a_choice_is_asked_about_at_the_ends_of_its_row_and_of_other_objectives(folder, tmp_path):
+    good, far = known(), known("one_pass", (), n=256)
+    (section,), rows = good.sections, (good.sections[0].rows[0], far.sections[0].rows[0])
+    section = section._replace(tuned_n=(64, 256), rows=(rows[0]._replace(high=128), rows[1]._replace(low=129)))
+    assert admitted.judge(shelf.shelf().site, document(with_id(good._replace(sections=(section,))))).refused == ()
+    beyond = (rows[0]._replace(high=129), rows[1]._replace(low=130))
+    wide = [section._replace(rows=beyond), section._replace(alternatives=(Rows("robust", beyond),))]
+    found = [admitted.judge(shelf.shelf().site, document(with_id(good._replace(sections=(one,))))) for one in wide]
+    for one in found:
+        assert [words for words in one.refused if words.startswith("float32 warm, n = 129: ")], one
+
+
+def test_of_another_source_than_the_one_here_nothing_is_known(folder):
+    text = json.dumps(document(known(knobs=pairs({"ADV_U": 999}))))
+    (variant,) = [one for one in variants("rmsnorm") if one.name == "columns"]
+    table = json.loads(text.replace(variant.source_hash, "0" * len(variant.source_hash)))
+    table["table_id"] = tablefile.content_id(table)
+    assert admitted.judge(shelf.shelf().site, table).refused == ()
+
+
+def test_a_table_of_a_kernel_that_is_not_known_here_is_imported_with_its_folder_only(folder, tmp_path):
+    put(out := str(tmp_path / "scale.json"), known("plain", (), "scale", DIRS))
+    refused = " ".join(run("import", out, status=1).split())
+    assert "must be of a kernel that is known here; got 'scale'; allowed: backward, " in refused
+    assert "give --kernel-dir" in refused
+    assert not os.path.exists(os.path.join(folder, "scale.table.json"))
+    assert told("import", out, "--kernel-dir", *DIRS)["kernel"] == "scale"
+    assert [one["kernel"] for one in told("list")["tables"]] == ["decode", "scale"]
 
 
 @pytest.mark.parametrize("text", ["\ud800", "x\udfff", "\udc00\ud800"])

@@ -20,6 +20,7 @@ from advisor.kernels.gpu.counters import MORE_TIME, attempt, count_kernels
 from advisor.kernels.gpu.counts import NoCounters
 from advisor.kernels.header import GPU_LANGUAGES
 from advisor.kernels.variant import variants
+from advisor.search.request import Silent
 from advisor.validate import device_counting
 from advisor.validate.device_counting import (
     COUNT_SHARE,
@@ -32,7 +33,7 @@ from advisor.validate.device_counting import (
     within,
     worth_trying,
 )
-from advisor.validate.device_measure import READY_SHARE
+from advisor.validate.device_measure import READY_SHARE, measure_device
 from advisor.validate.device_plan import BLOCK_SIZES, device_cells, device_problems, grids, own
 from advisor.validate.device_report import SCHEMA, device_document, device_report
 from advisor.validate.device_show import device_shown
@@ -345,6 +346,12 @@ def test_a_small_budget_is_for_times_alone_and_says_what_counters_need():
     assert words.startswith("not counted: ")
     assert words.endswith("too little of the budget is for counters; give --budget 60s at least")
     assert {c.reason for c in found.counts} == {words.split(": ", 2)[2]}
+
+
+def test_the_budget_that_is_advised_is_above_what_was_given_of_which_looking_took_some():
+    asked = Request(device="cuda:0", kernels=("forward",), sizes=(64,), budget_s=60)
+    found = measure_device(asked, MACHINE, Silent(), FakeLab().lab(), looked_s=40.0)
+    assert [m for m in found.missing if m.endswith("give --budget 90s at least")], found.missing
 
 
 def test_a_start_that_takes_all_that_is_left_is_told_with_the_budget_that_would_do():
