@@ -471,7 +471,7 @@ def test_edges_are_checked_once_a_build_whichever_worker_does_it(pool, found, mo
 
 
 def test_inputs_and_reference_are_made_within_their_own_limit(pool, found):
-    problem, choice = fixtures.problem(1 << 20), fixtures.choice(found["plain"])
+    problem, choice = fixtures.problem(1 << 23), fixtures.choice(found["plain"])
     late = pool.measure(problem, choice, ASK._replace(inputs_s=0.02))
     assert late.status == "timeout"
     assert "making inputs and reference" in late.reason
