@@ -147,3 +147,12 @@ def private(folder: str) -> str:
             next_step="remove it or set ADVISOR_CACHE to a folder of your own",
         )
     return folder
+
+
+def text_of(path: str) -> str:
+    """What a small text file holds, such as one of the kernel's; empty where it cannot be read."""
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            return file.read()
+    except OSError:
+        return ""

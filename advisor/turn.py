@@ -168,7 +168,7 @@ def holder_of(descriptor: int, proc: str = "/proc") -> Holder:
     file = os.fstat(descriptor)
     device = f"{os.major(file.st_dev):02x}:{os.minor(file.st_dev):02x}:{file.st_ino}"
     found: dict[str, int] = {}
-    for line in _read(os.path.join(proc, "locks")).splitlines():
+    for line in paths.text_of(os.path.join(proc, "locks")).splitlines():
         fields = line.split()
         if len(fields) >= 6 and fields[1] == "FLOCK" and fields[4].isdigit():
             found.setdefault(fields[5], int(fields[4]))
@@ -180,8 +180,8 @@ def holder_of(descriptor: int, proc: str = "/proc") -> Holder:
 
 def _process(pid: int, proc: str) -> Holder:
     folder = os.path.join(proc, str(pid))
-    fields = _read(os.path.join(folder, "stat")).rpartition(")")[2].split()
-    raw = _read(os.path.join(folder, "cmdline")).replace("\0", " ")
+    fields = paths.text_of(os.path.join(folder, "stat")).rpartition(")")[2].split()
+    raw = paths.text_of(os.path.join(folder, "cmdline")).replace("\0", " ")
     shown = "".join(sign if sign.isprintable() else "?" for sign in raw).strip()
     command = shown if len(shown) <= COMMAND_CHARACTERS else f"{shown[:COMMAND_CHARACTERS]}..."
     started = _since(fields, proc)
@@ -190,7 +190,9 @@ def _process(pid: int, proc: str) -> Holder:
 
 def _since(fields: Sequence[str], proc: str) -> float | None:
     """When a process began. Source: proc(5), /proc/pid/stat field 22 in clock ticks, /proc/stat btime."""
-    booted = [line.split()[1] for line in _read(os.path.join(proc, "stat")).splitlines() if line.startswith("btime ")]
+    booted = [
+        line.split()[1] for line in paths.text_of(os.path.join(proc, "stat")).splitlines() if line.startswith("btime ")
+    ]
     if len(fields) < 20 or not booted:
         return None
     return int(booted[0]) + int(fields[19]) / os.sysconf("SC_CLK_TCK")
@@ -205,11 +207,3 @@ def _user(folder: str) -> str | None:
         return pwd.getpwuid(owner).pw_name
     except KeyError:
         return str(owner)
-
-
-def _read(path: str) -> str:
-    try:
-        with open(path, encoding="utf-8", errors="replace") as file:
-            return file.read()
-    except OSError:
-        return ""

@@ -11,6 +11,7 @@ import os
 from collections.abc import Callable
 
 from advisor.kernels.spec import KernelSpec
+from advisor.paths import text_of
 from advisor.records import Machine, Problem
 
 ITEM_BYTES = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}
@@ -77,21 +78,13 @@ def room_bytes(root: str = "/", pid: str = "self") -> int | None:
     return max(0, min(known)) if known else None
 
 
-def _read(path: str) -> str | None:
-    try:
-        with open(path, encoding="utf-8", errors="replace") as file:
-            return file.read()
-    except OSError:
-        return None
-
-
 def _number(path: str) -> int | None:
-    text = (_read(path) or "").strip()
+    text = text_of(path).strip()
     return int(text) if text.isdigit() else None  # "max" means no limit
 
 
 def _available(root: str) -> int | None:
-    for line in (_read(os.path.join(root, "proc/meminfo")) or "").splitlines():
+    for line in text_of(os.path.join(root, "proc/meminfo")).splitlines():
         words = line.split()
         if len(words) >= 2 and words[0] == "MemAvailable:" and words[1].isdigit():
             return int(words[1]) * 1024
@@ -101,7 +94,7 @@ def _available(root: str) -> int | None:
 def _group_rooms(root: str, pid: str) -> list[int]:
     """Room under each memory limit on the way from this process's groups up to the root of each hierarchy."""
     rooms = []
-    for line in (_read(os.path.join(root, "proc", pid, "cgroup")) or "").splitlines():
+    for line in text_of(os.path.join(root, "proc", pid, "cgroup")).splitlines():
         _, controllers, path = [*line.split(":", 2), "", ""][:3]
         if controllers == "":
             rooms += _walk(os.path.join(root, "sys/fs/cgroup"), path, _room_v2)
@@ -129,7 +122,7 @@ def _room(folder: str, names: tuple[str, str, str]) -> int | None:
     limit, used = _number(os.path.join(folder, names[0])), _number(os.path.join(folder, names[1]))
     if limit is None or used is None or limit >= _V1_UNLIMITED:
         return None
-    for line in (_read(os.path.join(folder, "memory.stat")) or "").splitlines():
+    for line in text_of(os.path.join(folder, "memory.stat")).splitlines():
         words = line.split()
         if len(words) == 2 and words[0] == names[2] and words[1].isdigit():
             used -= int(words[1])

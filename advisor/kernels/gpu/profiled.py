@@ -19,7 +19,7 @@ from advisor.kernels.gpu.counted import ASKED, REPLIES, TIMES
 from advisor.kernels.gpu.messages import Hello, Trial, encode
 from advisor.kernels.messages import Reply, decode
 from advisor.kernels.process import run
-from advisor.paths import cache_dir
+from advisor.paths import cache_dir, text_of
 
 END_SHARE, MOST_END_S = 0.2, 10.0
 """Of a limit, what is kept for ncu to print what it has after the program has ended: a share, and so long at most. What
@@ -92,9 +92,9 @@ def run_under(by: Tool, regime: str, uuid: str, messages: Sequence[Hello | Trial
         target = [sys.executable, "-P", "-m", "advisor.kernels.gpu.counted", folder, str(by.calls), f"{until:.3f}"]
         command = ncu.command(by.path, regime, log_path, target, by.metrics)
         status, printed = run(command, limit_s, variables=_variables(uuid))
-        ended, log = time.monotonic(), _read(log_path)
-        replies = tuple(map(read_reply, _read(os.path.join(folder, REPLIES)).splitlines()))
-        times = _times(_read(os.path.join(folder, TIMES)))
+        ended, log = time.monotonic(), text_of(log_path)
+        replies = tuple(map(read_reply, text_of(os.path.join(folder, REPLIES)).splitlines()))
+        times = _times(text_of(os.path.join(folder, TIMES)))
     start = None
     if times:
         end_s = round(ended - times[1], 3) if len(times) > 1 and status != 124 else None
@@ -109,14 +109,6 @@ def _variables(uuid: str) -> dict[str, str]:
     path = os.pathsep.join(filter(None, [package, os.environ.get("PYTHONPATH", "")]))
     locks = private_child(private_child(cache_dir(), "gpu"), "ncu")
     return {**environment({}, uuid), "PYTHONPATH": path, "TMPDIR": locks}
-
-
-def _read(path: str) -> str:
-    try:
-        with open(path, encoding="utf-8", errors="replace") as file:
-            return file.read()
-    except OSError:
-        return ""
 
 
 def _times(text: str) -> list[float]:
